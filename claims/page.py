@@ -63,12 +63,15 @@ import roles  # noqa: E402
 import roles_page  # noqa: E402
 import safe  # noqa: E402
 import safe_page  # noqa: E402
+import seeded  # noqa: E402
 import swarm  # noqa: E402
 import terminal  # noqa: E402
 import terminal_page  # noqa: E402
 import tokens  # noqa: E402
 import tokens_page  # noqa: E402
 import tuned_page  # noqa: E402
+import turn_splits  # noqa: E402
+import turn_splits_page  # noqa: E402
 import turns  # noqa: E402
 import turns_page  # noqa: E402
 import two_modes  # noqa: E402
@@ -107,6 +110,9 @@ PROPOSALS = {
     "a single proposal": "cloned",
     "gain of the best": "gain",
     "seconds of CPU": "cpu",
+SEEDED = {"pass@1": "pass", "at the end": "end", "groups seeded": "seeded", "of them solved": "solved"} | {
+    "mixed groups per 1,000 tokens": "mixed",
+    "steps": "steps",
 }
 BRANCHES = {name: name for name in ("reward", "true", "coverage", "shared", "steps")} | {"seconds of CPU": "cpu"}
 MEMORY = {name: name for name in ("success", "context", "learner", "gap", "broken")} | {"seconds of CPU": "cpu"}
@@ -201,11 +207,13 @@ def pages() -> dict[str, str]:
     text += "\n" + tuned_page.section(swarm, "Two runs that share their rollouts", SWARM, campaign.load(swarm.RECORD))
     text += "\n" + tuned_page.section(
         distillation, "A teacher that grades every token", DISTILLATION, campaign.load(distillation.RECORD)
+        seeded, "Solved examples for tasks that only failed", SEEDED, campaign.load(seeded.RECORD)
     )
     text += "\n" + demo_page.section(campaign.load(demo.RECORD))
     text += "\n" + terminal_page.section(grid.load(terminal.RECORD))
     text += "\n" + kuhn_page.section(campaign.load(kuhn.RECORD))
     text += "\n" + echo_page.section(campaign.load(echo.RECORD))
+    text += "\n" + turn_splits_page.section(campaign.load(turn_splits.RECORD))
     text += "\n" + turns_page.section(campaign.load(turns.RECORD))
     text += "\n" + tuned_page.section(horizon, "A limit on turns that rises", HORIZON, campaign.load(horizon.RECORD))
     text += "\n" + roles_page.section(campaign.load(roles.RECORD))

@@ -254,6 +254,7 @@ MECHANISMS: dict[str, Mechanism] = {
         advantage=ADVANTAGE.by(advantage=GroupNormalized()),
     ),
     "echo": of("grpo", regularisers=above("nll/observation")),
+    "echo_ttrl": of("ttrl", prompts=2, start=unsolved, workflow=above("drops/rollouts/pruned")),
     "entropy": of("grpo", regularisers=above("entropy/policy")),
     "epo": of(
         "grpo",
@@ -662,6 +663,12 @@ MECHANISMS: dict[str, Mechanism] = {
         stability=below("loop/kept").by(stability=None),
     ),
     "tis": of("grpo", correction=differs("is_weight/max")),
+    "trace": of(
+        "terminal",
+        2,
+        advantage=ADVANTAGE.by(advantage=GroupNormalized()),
+        workflow=differs("length/mean"),
+    ),
     "treerl": of("branched", advantage=ADVANTAGE, workflow=differs("length/mean").by(workflow=SingleTurn())),
     "ttrl": of(
         "grpo",
@@ -693,5 +700,6 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "webstar": of("grpo", filters=above("drops/decisions/RightSteps"), objective=GRADIENT, aggregation=GRADIENT),
     "w_reinforce": of("grpo", advantage=ADVANTAGE),
-    "xrpo": of("grpo", prompts=4, shaping=ADVANTAGE, budget=above("budget/IntervalShared/largest", 8.0)),
+    "xrpo": of("grpo", 4, prompts=4, shaping=ADVANTAGE, budget=above("budget/Seeded/seeded", 0.5)),
+    "xrpo_start": of("sft", tasks=differs("length/mean")),
 }

@@ -22,6 +22,7 @@ from gimbal.controllers.stability import Stability
 from gimbal.critics.tokens import HiddenValue, TrunkValue
 from gimbal.dataflow.budgets.deepened import Deepened
 from gimbal.dataflow.budgets.fixed import Fixed
+from gimbal.dataflow.budgets.seeded import Seeded
 from gimbal.dataflow.curricula.adversarial import Adversarial
 from gimbal.dataflow.curricula.horizon import Horizon
 from gimbal.dataflow.curricula.profiled import Profiled
@@ -78,6 +79,7 @@ from gimbal.workflows.branching import Branching
 from gimbal.workflows.criteria_first import CriteriaFirst
 from gimbal.workflows.demonstrated import Demonstrated
 from gimbal.workflows.dialogue import Dialogue
+from gimbal.workflows.gated_tree import GatedTree
 from gimbal.workflows.guided import Guided
 from gimbal.workflows.lookahead import Lookahead
 from gimbal.workflows.plan_and_execute import PlanAndExecute
@@ -85,6 +87,7 @@ from gimbal.workflows.pruning import Pruning
 from gimbal.workflows.retrying import Retrying
 from gimbal.workflows.single import SingleTurn
 from gimbal.workflows.tempered import Tempered
+from gimbal.workflows.turn_branching import TurnBranching
 
 DECOUPLED = RewardDecoupled(whiten="off")
 TEMPERED = {"engine": Native(entropy=True), "workflow": Tempered()}
@@ -223,6 +226,17 @@ REFUSALS = [
         "Lookahead begins rollouts greedily",
         {"held_out": HeldOut(tasks=training_tasks(size=4), workflow=SingleTurn())},
     ),
+    (
+        {
+            "workflow": GatedTree(),
+            "engine": Native(slots=8, entropy=True),
+            "held_out": HeldOut(tasks=training_tasks(size=4)),
+        },
+        "GatedTree forks and drops rollouts",
+        {"held_out": HeldOut(tasks=training_tasks(size=4), workflow=SingleTurn())},
+    ),
+    ({**PUSHED, "budget": Seeded()}, "only tasks for text have those", {"budget": Fixed()}),
+    ({"budget": Seeded(inside=Fixed())}, "Fixed draws none", {"budget": Seeded()}),
     ({"workflow": Aborting()}, "nothing here weighs those", {"advantage": InclusionNormalized()}),
     (
         {
@@ -243,6 +257,7 @@ REFUSALS = [
         r"Pruning goes by ExactAnswer \('exact'\), but this run has",
         {"workflow": Pruning(reward=Digits())},
     ),
+    ({"workflow": TurnBranching()}, "goes by what its environment pays", {"workflow": TurnBranching(reward=Digits())}),
     ({"workflow": CriteriaFirst()}, "use Stratified", {"advantage": Stratified(strata="score/digits")}),
     (
         {"shaping": (EntropyShaped(), Whitened())},

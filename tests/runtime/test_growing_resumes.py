@@ -14,6 +14,7 @@ from test_resume import weights, written
 
 from gimbal.composition import GROWS
 from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, Plan
+from gimbal.dataflow.budgets.seeded import Seeded
 from gimbal.dataflow.curricula.variance_sampled import VarianceSampled
 from gimbal.runtime import checkpoint
 from gimbal.runtime.local import run_local
@@ -39,10 +40,11 @@ class OneByOneBudget(AbstractBudget):
 
 
 @pytest.mark.slow
-def test_it_goes_on_with_a_group_half_grown(single_thread, tmp_path):
+@pytest.mark.parametrize("budget", [OneByOne(), Seeded(inside=OneByOne(), threshold=0.05)], ids=["plain", "seeded"])
+def test_it_goes_on_with_a_group_half_grown(single_thread, tmp_path, budget):
     run = small_run(
         curriculum=VarianceSampled(),
-        budget=OneByOne(),
+        budget=budget,
         tasks=rows(6),
         max_staleness=1,
         steps=4,
@@ -60,4 +62,6 @@ def test_it_goes_on_with_a_group_half_grown(single_thread, tmp_path):
     assert checkpoint.newest(cut).name == f"step_{step:06d}"
     run_local(run, cut, resume=True)
     assert written(tmp_path / "whole") == written(cut) and weights(tmp_path / "whole") == weights(cut)
+    if isinstance(budget, Seeded):
+        assert any(state["budget"]["held"] and state["budget"]["counts"][0] for state in held), "prompts are seeded"
     assert any("selection/listed/tasks" in line for line in written(cut)[0]), "tasks came again"

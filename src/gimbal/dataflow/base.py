@@ -124,6 +124,10 @@ class AbstractBudget(AbstractObserver):
         """
         return [0] * len(begun)
 
+    def asks(self, group: Group) -> Task:
+        """What the further rollouts of this scored group are asked: its task, or that task with another prompt."""
+        return group.task
+
     def state_dict(self) -> dict[str, Any]:
         return {}
 

@@ -182,13 +182,16 @@ class Pipeline:
 
     def _draw_more(self, index: int, count: int) -> None:
         """Back to the engine: its rollouts so far have arrived, ``count`` are expected. All of them are scored again, together."""
+        task = self.parts.budget.asks(self._scored(index))
         drawn, _ = self.waiting.pop(index)
+        if not isinstance(task, Task) or task.id != drawn.task.id:
+            raise wrong(self.parts.budget, "asks", task, f"the task {drawn.task.id!r}, perhaps with another prompt")
         number, asked = self.rounds[index]
         arrived: dict[int, Episode | Drop] = {episode.sample: episode for episode in drawn.episodes}
         self.tasks[index], self.arrived[index] = drawn.task, arrived
         self.planned[index] = self.expected[index] = len(drawn.episodes) + count
         self.rounds[index] = number, asked + count
-        self._submit(index, range(asked, asked + count), drawn.rollouts[0].sampling)
+        self._submit(index, task, range(asked, asked + count), drawn.rollouts[0].sampling)
 
     def _dispatch(self, version: int) -> None:
         wanted = self.pace.wanted(len(self.store), self._flying, self.oversampling)
@@ -213,10 +216,9 @@ class Pipeline:
             self.tasks[index], self.arrived[index], self.expected[index] = task, {}, plan.rollouts
             self.planned[index] = plan.rollouts
             self.rounds[index] = (first if self.parts.budget.rounds else index), plan.rollouts
-            self._submit(index, range(plan.rollouts), replace(self.parts.sampling, max_length=plan.max_length))
+            self._submit(index, task, range(plan.rollouts), replace(self.parts.sampling, max_length=plan.max_length))
 
-    def _submit(self, index: int, samples: Sequence[int], sampling: AbstractSampling) -> None:
-        task = self.tasks[index]
+    def _submit(self, index: int, task: Task, samples: Sequence[int], sampling: AbstractSampling) -> None:
         # A rollout's stream follows from (seed, task, sample), whatever else is under way. A task that comes again has another seed:
         # with the same random numbers and nearly the same weights it would say what it said, and teach nothing of its chances.
         seed = stable_hash(self.seed, VISIT, task.columns[VISIT]) if task.columns.get(VISIT) else self.seed

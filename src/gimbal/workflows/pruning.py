@@ -119,18 +119,7 @@ class Pruning(AbstractWorkflow):
         """With the states and outcomes of these, to be learned from once new weights arrive."""
         read = [row for row in rows if row.state_H is not None]
         values = self.reward(Group.of(attempt.group, attempt.task, read)) if read else []
-        told = [
-            (attempt.group, row.sample, row.state_H, float(value >= 0.5))
-            for row, value in zip(read, values, strict=True)
-            if value is not None and value == value  # no verdict, no lesson
-        ]
-        return {**memory, "ended": (*memory["ended"], *told)}
+        return self.head.noted(memory, attempt.group, read, values)
 
     def renewed(self, memory: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Learned from all that ended under the weights before, in the order of dispatch, whichever ended first."""
-        if not memory["ended"]:
-            return memory
-        ended = sorted(memory["ended"], key=lambda one: one[:2])
-        state_NH = torch.stack([state_H for _, _, state_H, _ in ended])
-        right_N = torch.tensor([right for *_, right in ended], dtype=torch.float64)
-        return {"head": self.head.learned(memory["head"], state_NH, right_N), "ended": ()}
+        return self.head.renewed(memory)

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.ops import philox
+from gimbal.records import Rollout
 
 Memory = Mapping[str, Any]
 UNTRAINED: Memory = {"rounds": 0, "weights": [], "moments": [], "count_2B": None}
@@ -87,6 +88,24 @@ class QualityHead:
                 for at, (weight, slope) in enumerate(zip(weights, slopes, strict=True))
             ]
         return {"rounds": memory["rounds"] + 1, "weights": weights, "moments": moments, "count_2B": count_2B}
+
+    def noted(self, memory: Memory, group: int, rows: Sequence[Rollout], values: Sequence[float | None]) -> Memory:
+        """``memory`` with the states of these rows and whether they are right (0.5 or more), to be learned from later."""
+        told = [
+            (group, row.sample, row.state_H, float(value >= 0.5))
+            for row, value in zip(rows, values, strict=True)
+            if value is not None and value == value  # no verdict, no lesson
+        ]
+        return {**memory, "ended": (*memory["ended"], *told)}
+
+    def renewed(self, memory: Memory) -> Memory:
+        """Learned from all that ended under the weights before, in the order of dispatch, whichever ended first."""
+        if not memory["ended"]:
+            return memory
+        ended = sorted(memory["ended"], key=lambda one: one[:2])
+        state_NH = torch.stack([state_H for _, _, state_H, _ in ended])
+        right_N = torch.tensor([right for *_, right in ended], dtype=torch.float64)
+        return {"head": self.learned(memory["head"], state_NH, right_N), "ended": ()}
 
     def _moved(self, weight: Tensor, slope: Tensor, moments: Sequence[Tensor], step: int) -> Tensor:
         for moment, beta, value in zip(moments, BETAS, (slope, slope.square()), strict=True):

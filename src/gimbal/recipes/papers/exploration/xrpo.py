@@ -4,14 +4,18 @@ from dataclasses import replace
 
 from gimbal.advantages.shapings.novelty_sharpened import NoveltySharpened
 from gimbal.dataflow.budgets.interval_shared import IntervalShared
+from gimbal.dataflow.budgets.seeded import Seeded
 from gimbal.recipes.core.grpo import grpo
 from gimbal.recipes.papers.data.vade import AGAIN
 from gimbal.runtime.run import Run
 
 
 def xrpo() -> Run:
-    """XRPO (arXiv:2510.06672) without its seeded prompts: rollouts where they narrow an interval most; unlikely good answers gain more.
+    """XRPO (arXiv:2510.06672): rollouts where they narrow an interval most, seeded prompts for tasks that only failed, and a larger
+    gain for unlikely right answers.
 
+    gimbal-tiny does not understand seeded prompts, where hardly any of its answers is right: start from `xrpo_start`, which says how.
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
-    return replace(grpo(), **AGAIN, budget=IntervalShared(), shaping=(NoveltySharpened(),))
+    budget = Seeded(inside=IntervalShared())
+    return replace(grpo(), **AGAIN, budget=budget, shaping=(NoveltySharpened(),))
