@@ -104,12 +104,14 @@ HORIZON = {
     "cut": "cut",
     "tokens": "tokens",
     "steps": "steps",
+}
 PROPOSALS = {
     "return": "return",
     "drawn by weights": "drawn",
     "a single proposal": "cloned",
     "gain of the best": "gain",
     "seconds of CPU": "cpu",
+}
 SEEDED = {"pass@1": "pass", "at the end": "end", "groups seeded": "seeded", "of them solved": "solved"} | {
     "mixed groups per 1,000 tokens": "mixed",
     "steps": "steps",
@@ -207,6 +209,8 @@ def pages() -> dict[str, str]:
     text += "\n" + tuned_page.section(swarm, "Two runs that share their rollouts", SWARM, campaign.load(swarm.RECORD))
     text += "\n" + tuned_page.section(
         distillation, "A teacher that grades every token", DISTILLATION, campaign.load(distillation.RECORD)
+    )
+    text += "\n" + tuned_page.section(
         seeded, "Solved examples for tasks that only failed", SEEDED, campaign.load(seeded.RECORD)
     )
     text += "\n" + demo_page.section(campaign.load(demo.RECORD))

@@ -20,18 +20,12 @@ from gimbal.objectives import ClippedRatio
 from gimbal.policies.base import AbstractPolicySpec, Family
 from gimbal.policies.token import CausalLM, Sampling, TokenPolicy
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
-<<<<<<< HEAD
+from gimbal.recipes.papers.denoising.masked_grpo import masked_grpo
 from gimbal.recipes.papers.distillation.dmd2 import dmd2
 from gimbal.records import Group, Task
 from gimbal.rewards.base import AbstractReward
-from gimbal.runtime.run import Run, UpdateRun
-=======
-from gimbal.recipes.papers.denoising.masked_grpo import masked_grpo
-from gimbal.records import Group, Task
-from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.tokens_per_pass import TokensPerPass
-from gimbal.runtime.run import Run
->>>>>>> masked
+from gimbal.runtime.run import Run, UpdateRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +113,6 @@ class Unequal(AbstractBudgetSpec):
         return UnequalBudget(rollouts, max_length)
 
 
-<<<<<<< HEAD
 def distilled_run(**changes: object) -> UpdateRun:
     """dmd2 on paths of two steps, whose fake moves twice for one move of the policy; it needs diffusers."""
     run = dmd2()
@@ -127,7 +120,8 @@ def distilled_run(**changes: object) -> UpdateRun:
     small = {"policy": replace(run.policy, batch=8), "engine": replace(run.engine, slots=5), "update": update}
     sizes = {"prompts_per_step": 2, "num_generations": 4, "held_out": None, "checkpoint_every": 1}
     return replace(run, **small | sizes | changes)
-=======
+
+
 def masked_run(**changes: object) -> Run:
     """masked_grpo on texts of a few cells in blocks of four, of which those of a pass are drawn."""
     run = masked_grpo()
@@ -143,7 +137,6 @@ def masked_run(**changes: object) -> Run:
         "checkpoint_every": 1,
     }
     return replace(run, **small | changes)
->>>>>>> masked
 
 
 def denoising_run(**changes: object) -> Run:

@@ -13,11 +13,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from killing import differing, killed, trained, warm
 from slow import Slow
-<<<<<<< HEAD
-from small import denoising_run, distilled_run, rows, small_run
-=======
-from small import denoising_run, masked_run, rows, small_run
->>>>>>> masked
+from small import denoising_run, distilled_run, masked_run, rows, small_run
 
 from gimbal.advantages import NodeNormalized
 from gimbal.dataflow.curricula.tracked import Tracked

@@ -19,11 +19,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "learning")]
 import four
 from broken import Breaks
 from faulty import Counting, CountingEngine, Nothing, SampleIsScore, closed, drive, wired
-<<<<<<< HEAD
-from small import denoising_run, distilled_run, small_run
-=======
-from small import denoising_run, masked_run, small_run
->>>>>>> masked
+from small import denoising_run, distilled_run, masked_run, small_run
 
 from gimbal import cli
 from gimbal.engines.base import AbstractEngineSpec
@@ -99,10 +95,7 @@ def test_staleness_0_reaches_the_weights_of_the_local_run(single_thread, cluster
 )
 def test_a_model_that_denoises_reaches_the_weights_of_the_local_run(single_thread, cluster, small, workflow):
     pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
-<<<<<<< HEAD
-    fresh = {"small": small, "max_staleness": 0, "workflow": workflow}
-=======
-    _same_as_local({"small": denoising_run, "max_staleness": 0, "workflow": workflow})
+    _same_as_local({"small": small, "max_staleness": 0, "workflow": workflow})
 
 
 def test_a_model_that_fills_in_masked_text_reaches_the_weights_of_the_local_run(single_thread, cluster):
@@ -110,7 +103,6 @@ def test_a_model_that_fills_in_masked_text_reaches_the_weights_of_the_local_run(
 
 
 def _same_as_local(fresh):
->>>>>>> masked
     ours, weights = trained(runtime=Ray(workers=2), **fresh)
     theirs, expected = trained(**fresh)
     assert [m["loss"] for m in ours] == [m["loss"] for m in theirs]

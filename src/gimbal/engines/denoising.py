@@ -94,16 +94,8 @@ class DenoisingEngine(AbstractStepwise[LivePath, DenoiserPolicy]):
     """At most ``slots`` paths in progress, each at its own noise level; a step evaluates the network on all of them together."""
 
     def __init__(self, policy: DenoiserPolicy, spec: Denoising) -> None:
-<<<<<<< HEAD
-        self._spec, self._policy = spec, policy_copy(policy)
-        self._weights = HeldWeights(self._policy, policy, spec.precision)
-        self._version = -1
-        self._schedules: dict[PathSampling, NoiseSchedule] = {}
-        self._queue: deque[Request] = deque()
-=======
         super().__init__(policy, spec.slots, spec.precision, TOLERANCE[spec.precision])
-        self._schedules: dict[int, NoiseSchedule] = {}
->>>>>>> masked
+        self._schedules: dict[PathSampling, NoiseSchedule] = {}
         self._trunks: dict[tuple[int, int], tuple[Rollout, int]] = {}  # of queued branches: which path, how many steps
 
     def check(self, sampling: AbstractSampling) -> None:
