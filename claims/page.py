@@ -37,9 +37,9 @@ import drafts  # noqa: E402
 import echo  # noqa: E402
 import echo_page  # noqa: E402
 import failing  # noqa: E402
-import flows  # noqa: E402
 import few_steps  # noqa: E402
 import few_steps_page  # noqa: E402
+import flows  # noqa: E402
 import fours  # noqa: E402
 import fours_page  # noqa: E402
 import gardo  # noqa: E402
@@ -51,8 +51,8 @@ import holds_page  # noqa: E402
 import horizon  # noqa: E402
 import kuhn  # noqa: E402
 import kuhn_page  # noqa: E402
-import memory  # noqa: E402
 import masked  # noqa: E402
+import memory  # noqa: E402
 import offline  # noqa: E402
 import offline_page  # noqa: E402
 import prior  # noqa: E402
