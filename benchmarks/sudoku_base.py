@@ -17,7 +17,7 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from gimbal.environments.sudoku import CELLS, DIGITS, EMPTY, SIDE, grids
 
-STEPS, BATCH, RATE, AVERAGE = 1200, 128, 3e-3, 0.99
+STEPS, BATCH, RATE, AVERAGE = 900, 128, 3e-3, 0.99
 MASK = "<mask>"
 
 
