@@ -13,8 +13,8 @@ def echo_ttrl() -> Run:
     """The tree of ECHO (arXiv:2602.02150) for RL without labels: rollouts fork where the policy is uncertain, those whose confidence
     falls are pruned, and what is left votes on the answer.
 
-    All that is left trains. Windows and limits fit short sums. The paper's clip by confidence and its advantage by uncertainty are not used here. On-policy except for
-    staleness: one update per batch, at a ratio of 1, so the clip never acts.
+    All that is left trains. Windows and limits fit short sums. The paper's clip by confidence and its advantage by uncertainty are not
+    used here. On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     run = ttrl()
     assert run.held_out is not None
