@@ -193,57 +193,57 @@ def main() -> None:
 
 def pages() -> dict[str, str]:
     runs, cells = dose.load(), grid.load()
-    text = HEAD + section(runs) + "\n" + grid_page.section(cells)
-    text += "\n" + holds_page.section(grid.load(holds.RECORD))
-    text += "\n" + age_page.section(campaign.load(age_page.age.RECORD))
-    text += "\n" + curve_page.section(grid.load(curve.RECORD))
-    text += "\n" + tokens_page.section(tokens.load())
-    text += "\n" + composed_page.section(tokens.load(composed.RECORD))
-    text += "\n" + tuned_page.section(memory, "A context that the policy edits", MEMORY, campaign.load(memory.RECORD))
-    text += "\n" + cases_page.section(campaign.load(cases.RECORD))
-    text += "\n" + tuned_page.section(
-        balance, "Old data without a weight", BALANCE, balance.beside(campaign.load(balance.RECORD))
-    )
-    text += "\n" + tuned_page.section(flows, "Ends in proportion to their reward", FLOWS, campaign.load(flows.RECORD))
-    text += "\n" + flows.bar(campaign.load(flows.RECORD))
-    text += "\n" + tuned_page.section(swarm, "Two runs that share their rollouts", SWARM, campaign.load(swarm.RECORD))
-    text += "\n" + tuned_page.section(
-        distillation, "A teacher that grades every token", DISTILLATION, campaign.load(distillation.RECORD)
-    )
-    text += "\n" + tuned_page.section(
-        seeded, "Solved examples for tasks that only failed", SEEDED, campaign.load(seeded.RECORD)
-    )
-    text += "\n" + demo_page.section(campaign.load(demo.RECORD))
-    text += "\n" + terminal_page.section(grid.load(terminal.RECORD))
-    text += "\n" + kuhn_page.section(campaign.load(kuhn.RECORD))
-    text += "\n" + echo_page.section(campaign.load(echo.RECORD))
-    text += "\n" + turn_splits_page.section(campaign.load(turn_splits.RECORD))
-    text += "\n" + turns_page.section(campaign.load(turns.RECORD))
-    text += "\n" + tuned_page.section(horizon, "A limit on turns that rises", HORIZON, campaign.load(horizon.RECORD))
-    text += "\n" + roles_page.section(campaign.load(roles.RECORD))
-    text += "\n" + fours_page.section(campaign.load(fours.RECORD))
-    text += "\n" + offline_page.section(campaign.load(offline.RECORD))
-    text += "\n" + safe_page.section(campaign.load(safe.RECORD))
-    text += "\n" + tuned_page.section(prior, "Recorded episodes beside one's own", PRIOR, campaign.load(prior.RECORD))
-    text += "\n" + two_modes_page.section(campaign.load(two_modes.RECORD))
-    text += "\n" + tuned_page.section(
-        proposals, "A choice among a flow's proposals", PROPOSALS, campaign.load(proposals.RECORD)
-    )
-    text += "\n" + gardo_page.section(campaign.load(gardo.RECORD))
-    text += "\n" + tuned_page.section(drafts, "Candidates in few steps", DRAFTS, campaign.load(drafts.RECORD))
-    text += "\n" + tuned_page.section(
-        branches, "Paths that share their first steps", BRANCHES, campaign.load(branches.RECORD)
-    )
-    text += "\n" + branches_slower_page.section(campaign.load(branches_slower.RECORD))
-    text += "\n" + few_steps_page.section(campaign.load(few_steps.RECORD))
-    text += "\n" + closed_form_page.section(campaign.load(closed_form.RECORD))
-    text += "\n" + tuned_page.section(masked, "Tokens of a forward pass", MASKED, campaign.load(masked.RECORD))
-    text += "\n" + reward_gradients_page.section(campaign.load(reward_gradients.RECORD))
-    text += "\n" + failing.section(tokens.load(failing.RECORD))
-    text += "\n" + worlds_page.section(campaign.load(worlds.RECORD))
-    text += "\n" + control_page.section(campaign.load(control.RECORD))
-    text += "\n" + drafter_page.section(campaign.load(drafter.RECORD))
+    sections = [
+        section(runs),
+        grid_page.section(cells),
+        holds_page.section(grid.load(holds.RECORD)),
+        age_page.section(campaign.load(age_page.age.RECORD)),
+        curve_page.section(grid.load(curve.RECORD)),
+        tokens_page.section(tokens.load()),
+        composed_page.section(tokens.load(composed.RECORD)),
+        tuned(memory, "A context that the policy edits", MEMORY),
+        cases_page.section(campaign.load(cases.RECORD)),
+        tuned_page.section(
+            balance, "Old data without a weight", BALANCE, balance.beside(campaign.load(balance.RECORD))
+        ),
+        tuned(flows, "Ends in proportion to their reward", FLOWS),
+        flows.bar(campaign.load(flows.RECORD)),
+        tuned(swarm, "Two runs that share their rollouts", SWARM),
+        tuned(distillation, "A teacher that grades every token", DISTILLATION),
+        tuned(seeded, "Solved examples for tasks that only failed", SEEDED),
+        demo_page.section(campaign.load(demo.RECORD)),
+        terminal_page.section(grid.load(terminal.RECORD)),
+        kuhn_page.section(campaign.load(kuhn.RECORD)),
+        echo_page.section(campaign.load(echo.RECORD)),
+        turn_splits_page.section(campaign.load(turn_splits.RECORD)),
+        turns_page.section(campaign.load(turns.RECORD)),
+        tuned(horizon, "A limit on turns that rises", HORIZON),
+        roles_page.section(campaign.load(roles.RECORD)),
+        fours_page.section(campaign.load(fours.RECORD)),
+        offline_page.section(campaign.load(offline.RECORD)),
+        safe_page.section(campaign.load(safe.RECORD)),
+        tuned(prior, "Recorded episodes beside one's own", PRIOR),
+        two_modes_page.section(campaign.load(two_modes.RECORD)),
+        tuned(proposals, "A choice among a flow's proposals", PROPOSALS),
+        gardo_page.section(campaign.load(gardo.RECORD)),
+        tuned(drafts, "Candidates in few steps", DRAFTS),
+        tuned(branches, "Paths that share their first steps", BRANCHES),
+        branches_slower_page.section(campaign.load(branches_slower.RECORD)),
+        few_steps_page.section(campaign.load(few_steps.RECORD)),
+        closed_form_page.section(campaign.load(closed_form.RECORD)),
+        tuned(masked, "Tokens of a forward pass", MASKED),
+        reward_gradients_page.section(campaign.load(reward_gradients.RECORD)),
+        failing.section(tokens.load(failing.RECORD)),
+        worlds_page.section(campaign.load(worlds.RECORD)),
+        control_page.section(campaign.load(control.RECORD)),
+        drafter_page.section(campaign.load(drafter.RECORD)),
+    ]
+    text = HEAD + "\n".join(sections)
     return {"README.md": text, "dose.svg": figure(runs), "grid.svg": grid_page.figure(cells)}
+
+
+def tuned(claim: tuned_page.Claim, title: str, figures: Mapping[str, str]) -> str:
+    return tuned_page.section(claim, title, figures, campaign.load(claim.RECORD))
 
 
 def section(runs: Runs) -> str:
