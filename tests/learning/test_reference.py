@@ -1,6 +1,7 @@
 """A reference of its own: a teacher, or the model that a run's policy came from, is read, never trained and never saved."""
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from gimbal import recipes
 from gimbal.advantages import Distillation
 from gimbal.learning.method import Optimization
 from gimbal.objectives import KLPenalty
+from gimbal.ops import TokenMean
 from gimbal.policies.token import CausalLM
 from gimbal.runtime import memory, policies
 from gimbal.runtime.local import Trainer
@@ -22,12 +24,12 @@ from gimbal.runtime.local import Trainer
 
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory):
-    """gimbal-tiny with two layers, moved a little."""
+    """gimbal-tiny with two layers, moved."""
     policy, place = Shallow().load(), tmp_path_factory.mktemp("teacher")
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in policy.parameters():
-            weight += 0.05 * torch.randn(weight.shape, generator=generator) * weight.std()
+            weight += 0.4 * torch.randn(weight.shape, generator=generator) * weight.std()
     policy.save(place)
     return str(place)
 
@@ -41,12 +43,14 @@ def weights(policy):
     return torch.cat([p.detach().flatten() for p in policy.parameters()])
 
 
+@pytest.mark.slow
 def test_the_policy_comes_nearer_to_its_teacher_which_stays_as_it_was(teacher):
-    trainer = Trainer(taught(teacher, optimization=Optimization(learning_rate=3e-3), prompts_per_step=8))
-    kl = [trainer.advance()[0]["distillation/kl"] for _ in range(12)]
+    run = taught(teacher, optimization=Optimization(learning_rate=3e-4), aggregation=TokenMean(), prompts_per_step=32)
+    trainer = Trainer(run)
+    kl = [trainer.advance()[0]["distillation/kl"] for _ in range(8)]
     assert torch.equal(weights(trainer.learner.models["reference"]), weights(CausalLM(model=teacher).load()))
     trainer.close()
-    assert kl[0] > 0.1 and sum(kl[-3:]) / 3 < 0.5 * kl[0]
+    assert kl[0] > 0.1 and sum(kl[-3:]) / 3 < 0.6 * kl[0]
 
 
 def test_a_penalty_pulls_towards_it_too(teacher):
@@ -73,6 +77,25 @@ def test_a_resumed_run_loads_it_again_and_goes_on_bit_for_bit(teacher, single_th
         assert one["distillation/kl"] == other["distillation/kl"]
     assert torch.equal(weights(trainer.learner.policy), weights(resumed.learner.policy))
     trainer.close(), resumed.close()
+
+
+@pytest.mark.slow
+def test_one_that_was_exchanged_before_a_resume_is_told(teacher, single_thread, tmp_path):
+    shutil.copytree(teacher, tmp_path / "mine")
+    run = taught(str(tmp_path / "mine"))
+    trainer = Trainer(run)
+    trainer.advance()
+    saved = trainer.save(tmp_path, {})
+    trainer.close()
+    said = []
+    Trainer(run, saved, said.append).close()
+    assert not said
+    policy = CausalLM(model=teacher).load()
+    with torch.no_grad():
+        next(policy.parameters()).mul_(1.01)
+    policy.save(tmp_path / "mine")
+    Trainer(run, saved, said.append).close()
+    assert said == ["mine was edited since the checkpoint: it is no longer the same run, so do not compare it as one"]
 
 
 @pytest.mark.parametrize("key", ["reference", "teacher_model_name_or_path", "reference.model"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,10 @@ from gimbal import config
 from gimbal.config.own import is_own
 from gimbal.environments.base import AbstractTasks
 from gimbal.environments.tables import digest
+from gimbal.learning.updates.policy_gradient import REFERENCE, AbstractPolicyGradient
+from gimbal.policies.token import CausalLM
+
+ENDS = 1 << 20  # bytes of a weight file, from either end: all of a large model would take minutes
 
 
 def digests(run: Any) -> dict[str, str]:
@@ -20,7 +25,26 @@ def digests(run: Any) -> dict[str, str]:
     own = {str(path): digest(path) for path in sorted(set(_files(run))) if path.is_file()}
     for part in config.paths(run).values():
         own |= part.digests() if isinstance(part, AbstractTasks) else {}
-    return own
+    return own | _reference(run)
+
+
+def _reference(run: Any) -> dict[str, str]:
+    """Of the model that parts pull towards, which no checkpoint holds: of its directory, by the sizes and both ends of its files."""
+    update = run.learns
+    if not isinstance(update, AbstractPolicyGradient) or REFERENCE not in update.models():
+        return {}
+    spec = update.reference or run.policy
+    if not isinstance(spec, CausalLM) or not (place := Path(spec.path)).is_dir():
+        return {}
+    found = hashlib.sha256()
+    for file in sorted(file for file in place.iterdir() if file.is_file()):
+        with file.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            found.update(f"{file.name} {size}".encode())
+            for at in (0, max(0, size - ENDS)):
+                stream.seek(at)
+                found.update(stream.read(ENDS))
+    return {str(place.resolve()): found.hexdigest()}
 
 
 def edited(saved: Mapping[str, Any] | None, now: Mapping[str, str]) -> list[str]:
