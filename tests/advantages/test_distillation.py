@@ -1,6 +1,8 @@
 """On-policy distillation: golden values, and gradients by enumeration of all answers of a tiny policy."""
 
 import itertools
+import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -31,6 +33,11 @@ def test_by_hand():
     close(Distillation(gamma=0.5)(batch), torch.tensor([[-1.75, 0.5, 0.0]]))
     close(Distillation(gamma=1.0)(batch), torch.tensor([[-1.5, 0.5, 0.0]]))
     assert Distillation().report(batch) == {"distillation/kl": pytest.approx(0.75)}
+    # Of the sampler the first was twice as likely: of the policy's own samples it would be half as many.
+    told = Distillation().report(
+        replace(batch, behavior_NS=batch.proximal_NS + torch.tensor([[math.log(2), 0.0, 0.0]]))
+    )
+    assert told == {"distillation/kl": pytest.approx((0.5 * 2.0 - 0.5) / 1.5)}
 
 
 def test_policy_is_teacher_teaches_nothing_and_rewards_do_not_enter():

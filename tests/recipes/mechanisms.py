@@ -414,6 +414,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "opd": of(
         "grpo",
         advantage__reference=above("distillation/kl"),
+        correction=differs("is_weight/max"),
         aggregation=GRADIENT,
     ),
     "paced": of("grpo", 4, sooner=FEW_TASKS, curriculum=varies("curriculum/Frontier/score")),

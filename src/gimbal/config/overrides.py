@@ -80,8 +80,8 @@ def locate(run: Any, key: str, value: Any) -> Changes:
         return [(key, value)]
     name = _tail(run, key)
     matches = [path for path in paths(run) if path.endswith("." + name)]
-    # The evaluation repeats names of the run; a short name refers to training, and a path into training to nothing else.
-    trained = [path for path in matches if not path.startswith("held_out.")]
+    # The evaluation and a reference repeat names of the run; a short name refers to training, and a path into training to nothing else.
+    trained = [path for path in matches if not path.startswith(("held_out.", "reference."))]
     matches = trained if trained or name.partition(".")[0] in _children(run) else matches
     if name in BOTH_CLIPS:
         return [(path, value) for path in BOTH_CLIPS[name]]

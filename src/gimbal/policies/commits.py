@@ -155,8 +155,11 @@ class MaskedSampling(AbstractSampling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.block < 0:
-            raise ValueError(f"sampling.block is {self.block}; it must be a number of cells, or 0 for all at once")
+        if not 0 <= self.block <= self.max_length:
+            raise ValueError(
+                f"sampling.block is {self.block}; it must be a number of cells up to sampling.max_length={self.max_length}, or 0 "
+                "for all at once"
+            )
         if not 0 <= self.threshold <= 1:
             raise ValueError(f"sampling.threshold is {self.threshold}; it is a probability, from 0 to 1")
         if not 0 <= self.spread <= 100:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -420,11 +421,10 @@ class CausalLM(AbstractPolicySpec):
 
 def short(value: Any) -> Any:
     """A model's directory, or its name on the Hub, as the language model there; anything else unchanged."""
-    place = str(value)
-    if isinstance(value, Path) or (
-        isinstance(value, str) and "(" not in place and (place in SHIPPED or "/" in place or Path(place).is_dir())
-    ):
-        return CausalLM(model=place)
+    # The names of classes begin with a capital.
+    named = isinstance(value, str) and re.fullmatch(r"[^()\[\]{}:=]+", value)
+    if isinstance(value, Path) or (named and (not str(value)[0].isupper() or "/" in value or Path(value).is_dir())):
+        return CausalLM(model=str(value))
     return value
 
 

@@ -100,7 +100,7 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
         )
     recipe, run = run, _with_data(run, changes, notice)
     run = _beside(recipe, run, changes, notice)
-    run = _drawn(recipe, run, changes)
+    run = _followed(recipe, _drawn(recipe, run, changes), changes)
     run, said = sized(recipe, run, changes)
     if said:
         notice(said)
@@ -182,6 +182,19 @@ def _drawn(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) ->
             "answers for a held-out loss, or held_out=none"
         )
     return replace(run, held_out=now)
+
+
+def _followed(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
+    """An evaluation with a workflow of its own takes over what the user changed in the run's, where the two were alike."""
+    before, now, held_out = recipe.workflow, run.workflow, run.held_out
+    own = None if held_out is None else held_out.workflow
+    if own is None or not type(before) is type(now) is type(own) or "held_out.workflow" in changes:
+        return run
+    was, new, its = vars(before), vars(now), vars(own)
+    changed = {name: new[name] for name in new if new[name] != was[name] == its[name]}
+    assert held_out is not None
+    follows = replace(own, **changed)  # pyrefly: ignore[bad-specialization]; every part is a dataclass
+    return replace(run, held_out=replace(held_out, workflow=follows))
 
 
 def _number(value: Any) -> float | None:

@@ -24,7 +24,9 @@ WRITTEN = (
     ("loss", "loss", "{:.3f}"),
     ("pair/accuracy", "accuracy", "{:.3f}"),
 )  # for recorded answers, in place of the reward
+TEACHER = "distillation/kl"  # shown of a run that a teacher grades; without a reward it has no other figure
 SHOWN = (
+    (TEACHER, "KL to the teacher", "{:.3f}"),
     ("entropy/mean", "entropy", "{:.3f}"),
     ("mismatch/prob_diff", "mismatch", "{:.4f}"),
     ("staleness/max", "staleness", "{:.0f}"),
@@ -93,11 +95,14 @@ class Console:
         self.curve.append(metrics.get(self.followed, math.nan))
         self.seconds.append(metrics.get("time/step", 0.0))
         left = sum(self.seconds) / len(self.seconds) * (self.total - step)
+        unscored = TEACHER in metrics and not any(name.startswith("reward/error") for name in metrics)
         figures = [
             (self.earned if name == self.followed else head, form.format(metrics[name]))
             for name, head, form in self.shown
             # A step that generated nothing, because its batch already existed, has no rate.
-            if name in metrics and (metrics[name] or name != self.rate)
+            if name in metrics
+            and (metrics[name] or name != self.rate)
+            and not (unscored and (name, head, form) in SCORED)
         ]
         if self.live is None:
             line = "  ".join(f"{head} {figure}" for head, figure in figures)

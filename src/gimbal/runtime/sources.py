@@ -14,7 +14,7 @@ from gimbal import config
 from gimbal.config.own import is_own
 from gimbal.environments.base import AbstractTasks
 from gimbal.environments.tables import digest
-from gimbal.learning.updates.policy_gradient import REFERENCE, AbstractPolicyGradient
+from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient
 from gimbal.policies.token import CausalLM
 
 ENDS = 1 << 20  # bytes of a weight file, from either end: all of a large model would take minutes
@@ -31,16 +31,18 @@ def digests(run: Any) -> dict[str, str]:
 def _reference(run: Any) -> dict[str, str]:
     """Of the model that parts pull towards, which no checkpoint holds: of its directory, by the sizes and both ends of its files."""
     update = run.learns
-    if not isinstance(update, AbstractPolicyGradient) or REFERENCE not in update.models():
+    if not any(model.first and model.optimizer is None for model in update.models().values()):
         return {}
-    spec = update.reference or run.policy
-    if not isinstance(spec, CausalLM) or not (place := Path(spec.path)).is_dir():
+    given = update.reference if isinstance(update, AbstractPolicyGradient) else None
+    spec = given or run.policy
+    place = Path(spec.path if isinstance(spec, CausalLM) else vars(spec).get("model") or "nowhere")
+    if not place.is_dir():
         return {}
     found = hashlib.sha256()
-    for file in sorted(file for file in place.iterdir() if file.is_file()):
+    for file in sorted(file for file in place.rglob("*") if file.is_file()):
         with file.open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)
-            found.update(f"{file.name} {size}".encode())
+            found.update(f"{file.relative_to(place)} {size}".encode())
             for at in (0, max(0, size - ENDS)):
                 stream.seek(at)
                 found.update(stream.read(ENDS))

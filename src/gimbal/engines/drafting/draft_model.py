@@ -6,6 +6,7 @@ import copy
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -76,6 +77,10 @@ class DraftModel(AbstractDrafter):
             raise ValueError(
                 f"engine.drafter has {said} and warmup={self.warmup}; these are 1 or more, warmup 0 or more"
             )
+        if self.minibatch > self.blocks:
+            raise ValueError(
+                f"engine.drafter.minibatch is {self.minibatch}, and engine.drafter.blocks keeps {self.blocks}: set it to that or less"
+            )
         if not (0 <= self.decay <= 1 and 0 <= self.rejected < float("inf") and 0 <= self.learning_rate < 1):
             raise ValueError(
                 f"engine.drafter has decay={self.decay}, rejected={self.rejected} and learning_rate={self.learning_rate}; decay is "
@@ -90,11 +95,19 @@ class DraftModel(AbstractDrafter):
             yield Refusal(
                 f"engine.drafter=DraftModel() reads text only, and {policy.model} takes images: engine.drafter='PromptLookup()'"
             )
-        elif self.model and _words(self._path) != _words(policy.path):
+        elif self.model and self._words() != _words(policy.path):
             yield Refusal(
                 f"the drafter {self.model} has another tokenizer than the policy {policy.model}, and a draft is made of the policy's "
                 "tokens: engine.drafter='DraftModel(layers=1)' drafts with the first layer of the policy"
             )
+
+    def _words(self) -> Mapping[str, int]:
+        try:
+            return _words(self._path)
+        except ValueError as error:
+            raise ValueError(
+                f"engine.drafter.model: {str(error).replace('policy.model', 'engine.drafter.model')}"
+            ) from error
 
     @property
     def _path(self) -> str:
@@ -118,6 +131,8 @@ def _words(path: str) -> Mapping[str, int]:
     from transformers.models.auto.tokenization_auto import AutoTokenizer
 
     loading.check_files(path)
+    if not Path(path).exists():
+        loading.hub_has(path)
     tokenizer: Any = AutoTokenizer.from_pretrained(path)
     return tokenizer.get_vocab()
 

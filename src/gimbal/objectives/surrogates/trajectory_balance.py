@@ -119,9 +119,9 @@ def balanced(h_NS: Float[Tensor, "N S"], batch: TrainBatch, part: TrajectoryBala
 
 
 def check_beta(part: TrajectoryBalance | FlowBalance) -> None:
-    if not part.beta > 0:
+    if not 1e-9 <= part.beta <= 1e9:
         raise ValueError(
-            f"{type(part).__name__}.beta is {part.beta}; it is the temperature of returns, a number above 0: smaller prefers the best "
+            f"{type(part).__name__}.beta is {part.beta}; it is the temperature of returns, from 1e-9 to 1e9: smaller prefers the best "
             "rollouts more"
         )
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.advantages import Distillation
+from gimbal.objectives import TruncatedWeight
 from gimbal.ops import TokenMean
 from gimbal.policies.loading import TEACHER
 from gimbal.policies.token import CausalLM
@@ -23,5 +24,6 @@ def opd() -> Run:
         prompts_per_step=32,
         num_generations=4,
         advantage=Distillation(),
+        correction=TruncatedWeight(),
         aggregation=TokenMean(),
     )
