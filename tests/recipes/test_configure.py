@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from gimbal.learning.separate import SeparateWeights
 from gimbal.learning.updates.reward_gradient import GradientSteps
 from gimbal.objectives import ExactKL
 from gimbal.policies.one_step import OneStep
+from gimbal.policies.token import CausalLM
 from gimbal.rewards.reasoning import ReasoningScore
 from gimbal.runtime import compose
 from gimbal.runtime.run import AbstractRun
@@ -295,3 +297,29 @@ def test_roles_references_admission_and_noise_as_they_are_typed():
     run = recipes.load("fisor", {"update.violation": Text("25"), "update.safe_expectile": Text(".8")})
     assert (run.update.violation, run.update.safe_expectile) == (25, 0.8)
     assert recipes.load("draft", {"update.steps.count": Text("10")}).update.steps == GradientSteps(count=10)
+
+
+def test_an_evaluation_with_a_workflow_of_its_own_follows_the_runs():
+    plain = recipes.load("agentfly").held_out.workflow
+    held = {
+        "": {"workflow.read": Text("1"), "workflow.retrieval": Text("CosineRetrieval()")},
+        "held_out.workflow.read": {"workflow.read": Text("1"), "held_out.workflow.read": Text("3")},
+    }
+    both, own = (recipes.load("agentfly", changes).held_out.workflow for changes in held.values())
+    assert (
+        both == replace(plain, read=1, retrieval=both.retrieval) and type(both.retrieval).__name__ == "CosineRetrieval"
+    )
+    assert own == replace(plain, read=3), "what is set there stays"
+
+
+def test_a_short_name_that_a_reference_has_too_is_the_policys():
+    run = recipes.load("opd", {"lora": Text("LoRA(rank=4)")})
+    assert run.policy.lora.rank == 4 and run.reference.lora is None
+
+
+def test_a_model_is_named_without_its_class():
+    assert recipes.load("opd", {"reference": Text("teachr")}).reference == CausalLM(model="teachr"), (
+        "its files are asked later"
+    )
+    with pytest.raises(ValueError, match=r"gimbal has no part called Causallm; did you mean CausalLM"):
+        recipes.load("opd", {"reference": Text("Causallm()")})

@@ -54,3 +54,12 @@ def test_texts_are_told_as_they_were(capsys):
 def test_images_have_scores(capsys):
     Console(10, "flow", PATHS).step({"step": 1.0, "reward/mean": -6.0})
     assert "score -6.000" in capsys.readouterr().out
+
+
+def test_a_run_that_only_a_teacher_grades_shows_how_far_it_is(capsys):
+    figures = {"step": 1.0, "reward/mean": 0.0, "pass_rate": 0.0, "distillation/kl": 0.5}
+    Console(10, "opd").step(figures)
+    Console(10, "opd").step({**figures, "reward/error/mean": 0.0})
+    alone, scored = capsys.readouterr().out.splitlines()
+    assert "KL to the teacher 0.500" in alone and "reward" not in alone and "pass rate" not in alone
+    assert "KL to the teacher 0.500" in scored and "reward 0.000" in scored
