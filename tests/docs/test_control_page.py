@@ -94,7 +94,7 @@ def test_the_recipes_that_take_lasting_noise_are_those_it_names():
 def test_what_plays_recorded_episodes_back_acts_beside_them_as_it_is_typed(desk, single_thread, capsys, recipe):
     pytest.importorskip("h5py")
     (block,) = (text for text in re.findall(r"```\n(.*?)```", PAGE, re.DOTALL) if "train idql 'tasks" in text)
-    _, command, _, *words = shlex.split(block.replace("\\\n", " "))
+    _, command, _, *words = shlex.split(block)
     words = ["steps=3" if word == "steps=300" else word for word in words]
     beside = ["store.learning_starts=10", "store.minibatch=8", "held_out.tasks.size=2", "--name", "both"]
     assert cli.main([command, recipe, *words, *beside]) == 0, capsys.readouterr().err
