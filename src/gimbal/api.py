@@ -16,6 +16,7 @@ from typing import Any
 
 from gimbal import config, durable, recipes
 from gimbal.config.own import OwnError, fault
+from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.environments.tables import Rewritten
 from gimbal.learning.base import OfPolicy
@@ -465,8 +466,8 @@ def to_evaluate(target: str, recipe: str, runs: Path) -> AbstractRun:
     return policies.at(run, weights(directory))
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+def _counted(number: int | float, noun: str) -> str:
+    return f"{number:,}".removesuffix(".0") + f" {noun}{'s' * (number != 1)}"
 
 
 def statement(run: AbstractRun) -> str:
@@ -475,11 +476,15 @@ def statement(run: AbstractRun) -> str:
     moves = _counted(run.learns.optimization.epochs * run.learns.optimization.minibatches, "update")
     if isinstance(run.store, Transitions):  # measured as replay/update_to_data
         after = f" after the first {run.store.learning_starts:,}" if run.store.learning_starts else ""
-        moves = f"{run.store.update_to_data:g} updates for each of them{after}"
+        moves = f"{_counted(run.store.update_to_data, 'update')} for each of them{after}"
+    elif isinstance(run.store, Recordings):
+        moves = _counted(run.store.moves, "update")
     most = run.store.most_age(run.max_staleness) if run.staleness.bounded else None
     age = f"at most {_counted(most, 'version')} old" if most else "of the current version"
     age = "of any version so far" if most is None else age
-    precision = config.plain(run.engine).get("precision")
+    engine = config.plain(run.engine)
+    precision, longest = engine.get("precision"), run.sampling.max_length
+    longest = min(longest, engine.get("segment") or longest)  # a rollout is at most a segment of an episode
     sampler = f"{type(run.engine).__name__} sampler" + (f" in {precision}" if precision else "")
     sampler += "" if isinstance(run.workflow, SingleTurn) else f" driven by {type(run.workflow).__name__}"
     unit = run.policy.family.unit.replace("_", " ")
@@ -487,6 +492,6 @@ def statement(run: AbstractRun) -> str:
     return (
         f"{_counted(run.steps, 'step')}, each of {_counted(run.prompts_per_step, 'prompt')} x "
         f"{_counted(run.num_generations, 'rollout')} = {_counted(rollouts, 'rollout')} "
-        f"(at most {rollouts * run.sampling.max_length:,} {unit}) and {moves}; "
+        f"(at most {rollouts * longest:,} {unit}) and {moves}; "
         f"trained on decisions {age}; {sampler}; seed {run.seed}.{faults}"
     )

@@ -16,6 +16,8 @@ from gimbal import cli, config
 from gimbal.environments.gym import Gymnasium
 
 ENVIRONMENTS = '''
+import os
+
 import gymnasium
 import numpy as np
 from gymnasium import spaces
@@ -74,6 +76,14 @@ class Broken(Line):
         }.get(self.fault, (seen, reward, ended, cut, info))
 
 
+class Drifting(Line):
+    """What is outside of it changes its answers."""
+
+    def step(self, action):
+        seen, *rest = super().step(action)
+        return seen + np.float32(os.path.exists("drift")), *rest
+
+
 class Choosy(Line):
     """It begins with two tasks of three; the first is none of them."""
 
@@ -100,7 +110,7 @@ OFF_POLICY = ("steps=3", "learning_starts=5", "store.minibatch=8", "threads=1", 
 RECORDED = ("steps=1", "store.moves=2", "store.minibatch=8", "threads=1")
 WHOLE = ("steps=1", "prompts_per_step=2", "minibatches=1", "threads=1")
 SMALL = {  # settings of a tiny run, by recipe
-    **dict.fromkeys(("sac", "td3", "dqn", "expo", "swd"), OFF_POLICY),
+    **dict.fromkeys(("sac", "td3", "dqn", "rlpd", "expo", "swd"), OFF_POLICY),
     "mbpo": (*OFF_POLICY, "update_to_data=1", "policy.hidden=(8,)"),
     "pets": (*OFF_POLICY, "policy.planner.candidates=4", "policy.planner.horizon=3"),
     **dict.fromkeys(("bc", "td3_bc", "iql", "cql", "fql", "idql"), RECORDED),
@@ -231,6 +241,38 @@ def test_an_environment_that_does_not_begin_with_some_tasks_costs_their_episodes
     assert train("sac", line, "steps=6", "--name", "some") == 0, capsys.readouterr().err
     assert config.read_file(Path("runs/some/recipe.yaml"))["run"]["tasks"]["seed"] == 1
     assert len(rows("some")) == 6 and sum(row.get("drops/rollouts/environment_error", 0) for row in rows("some")) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["expo", "rlpd"])
+def test_recordings_of_another_environment_are_refused_with_ways_that_work(desk, single_thread, capsys, recipe):
+    pytest.importorskip("h5py")
+    own = (recipe, "tasks.environment=envs.py:Line")
+    said = refused(capsys, *own)
+    assert all(way in said for way in ("store.prior=none", "store.prior.dataset=DIRECTORY takes those of envs.py:Line"))
+    assert train(*own, "store.prior=none", "--name", "alone") == 0, capsys.readouterr().err
+    assert cli.main(["record", "alone", "data", "--episodes", "2"]) == 0
+    assert train(*own, "store.prior.dataset=data", "--name", "beside") == 0, capsys.readouterr().err
+    assert rows("beside")[-1]["replay/prior"] == 0.5
+
+
+@pytest.mark.slow
+def test_an_environment_that_answers_otherwise_is_left_with_what_its_checkpoint_holds(desk, single_thread, capsys):
+    own = ("sac", "tasks.environment=envs.py:Drifting", "engine.segment=2", "learning_starts=2")
+    assert train(*own, "--name", "first") == 0
+    shutil.rmtree("runs/first/checkpoints/step_000003")  # as if it had been stopped
+    for name in ("model", "summary.json"):
+        path = Path("runs/first", name)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    Path("drift").touch()
+    capsys.readouterr()
+    assert cli.main(["train", "--resume", "runs/first"]) != 0
+    said = capsys.readouterr().err
+    assert "does not come back to the same observation" in said and "gimbal export" not in said
+    way = "policy.model=runs/RUN/checkpoints/step_NUMBER/model"
+    assert way in said
+    found = way.replace("RUN", "first").replace("NUMBER", "000002")
+    assert train(*own, found, "--name", "second") == 0, capsys.readouterr().err
 
 
 SAID = {  # by what is wrong with an environment: how a run that it ends says so

@@ -140,7 +140,7 @@ def test_a_run_beside_recorded_episodes_acts_where_they_were_recorded(desk, caps
     [
         (["rlpd", "store.prior.dataset=one", "tasks.environment=Pendulum-v1"], "was recorded in robot.py:Reach, and this run acts in"),
         (["rlpd", "store.prior.dataset=one", "env=robot.py:Fails"], "if both are the same, write robot.py:Fails as the id of env_spec"),
-        (["rlpd", "store.prior.dataset=nameless"], "which this run acts in, 3 observations, 1 real actions: tasks.environment=NAME"),
+        (["rlpd", "store.prior.dataset=nameless"], "this run acts in, 3 observations, 1 real actions: store.prior=none"),
         (["td3_bc", "tasks=one,other"], "one and other hold recorded episodes, and a run takes one data set: gimbal record one"),
         (["td3_bc", "tasks=one*0.5,other*0.5"], "gimbal record one other MIX"),
         (["td3_bc", "tasks={./one: 0.5, gimbal/pendulum/random-v0: 0.5}"], "gimbal record ./one gimbal/pendulum/random-v0 MIX"),

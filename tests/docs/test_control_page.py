@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import blocks
@@ -70,6 +71,35 @@ def test_every_recipe_of_the_table_is_there():
 
     named = [name for cell in RECIPES for name in re.findall(r"`([^`]+)`", cell)]
     assert set(named) <= set(recipes.names()) and len(named) >= 11
+
+
+@pytest.mark.slow
+def test_the_recipes_that_take_lasting_noise_are_those_it_names():
+    from gimbal import recipes
+    from gimbal.config import Text
+
+    (said,) = re.findall(r"Every off-policy recipe that acts with real actions takes it \((.*?)\)", PAGE)
+    taking = set()
+    for name in recipes.names():
+        try:
+            recipes.load(name, {"engine.correlation": Text("0.9")})
+        except (ValueError, ImportError):  # no such setting, a refusal, or a package that is not here
+            continue
+        taking.add(name)
+    assert set(re.findall(r"`(\w+)`", said)) == taking
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["idql", "fql"])
+def test_what_plays_recorded_episodes_back_acts_beside_them_as_it_is_typed(desk, single_thread, capsys, recipe):
+    pytest.importorskip("h5py")
+    (block,) = (text for text in re.findall(r"```\n(.*?)```", PAGE, re.DOTALL) if "train idql 'tasks" in text)
+    _, command, _, *words = shlex.split(block)
+    words = ["steps=3" if word == "steps=300" else word for word in words]
+    beside = ["store.learning_starts=10", "store.minibatch=8", "held_out.tasks.size=2", "--name", "both"]
+    assert cli.main([command, recipe, *words, *beside]) == 0, capsys.readouterr().err
+    last = json.loads(Path("runs/both/metrics.jsonl").read_text().splitlines()[-1])
+    assert last["replay/prior"] == 0.5 and last["replay/moves"] == 20
 
 
 @pytest.mark.slow

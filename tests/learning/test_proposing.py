@@ -12,6 +12,8 @@ from torch.distributions import Normal
 from gimbal import recipes
 from gimbal.config import Text
 from gimbal.critics.actions import ActionValues
+from gimbal.engines.episodes import Episodes
+from gimbal.environments.gym import Gymnasium
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.dyna import Dyna
@@ -26,7 +28,9 @@ from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.picks import ByExpectile
 from gimbal.report.files import deterministic
 from gimbal.runtime.compose import check
+from gimbal.runtime.evaluate import evaluate_held_out
 from gimbal.runtime.local import Trainer
+from gimbal.runtime.run import HeldOut
 
 PLAIN = Optimization(learning_rate=0.01, critic_learning_rate=0.01, beta1=0.0, beta2=0.0, max_grad_norm=math.inf)
 SIZES = {"observations": 3, "actions": 2, "hidden": (8,), "bound": 1.5}
@@ -138,6 +142,27 @@ def test_the_policy_scores_by_what_the_update_holds_after_each_step(make):
             assert torch.equal(learner.policy.judge(seen, action), learner.models["target"](seen, action))
             if learner.policy.value is not None:
                 assert torch.equal(learner.policy.value(seen), learner.models["value"](seen))
+
+
+def scores_by(policy, learner):
+    """Whether the policy's copies are the update's critic and V."""
+    pairs = [(policy.judge, "target")] + ([] if policy.value is None else [(policy.value, "value")])
+    return all(
+        torch.equal(own, other)
+        for copied, name in pairs
+        for own, other in zip(copied.parameters(), learner.models[name].parameters(), strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("update", "spec"), [(ImplicitFlow(critic=CRITIC), WEIGHED), (EditedFlow(critic=THREE), EDITED)]
+)
+def test_the_policy_scores_by_what_the_update_holds_before_the_first_step(update, spec):
+    policy = spec.load(1)
+    learner = Learner(policy, replace(update, optimization=PLAIN), seed=0)
+    assert scores_by(policy, learner)
+    inside = Learner(spec.load(1), Dyna(inside=update, world=Dynamics(observations=3, actions=2)), seed=0)
+    assert scores_by(inside.policy, inside)
 
 
 def test_beside_a_learned_world_it_scores_by_the_newest_critic_too():
@@ -323,6 +348,33 @@ def small(recipe):
     store = replace(own.store, minibatch=16)
     store = replace(store, moves=4) if recipe == "idql" else replace(store, learning_starts=0)
     return replace(own, store=store, held_out=None, steps=3)
+
+
+ACTING = {  # idql, which plays recorded episodes back, as it acts
+    "tasks": Text('Gymnasium(environment="Pendulum-v1")'),
+    "engine": Text("Episodes(slots=1, segment=10)"),
+    "store": Text("Transitions()"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("recipe", "changes"), [("expo", {}), ("idql", ACTING)])
+def test_nothing_changes_before_the_first_move(recipe, changes, single_thread):
+    run = recipes.load(recipe, changes)
+    tasks = HeldOut(tasks=Gymnasium(environment="Pendulum-v1", seed=2, size=2), samples=1, engine=Episodes(slots=2))
+    run = replace(run, held_out=tasks, steps=2, store=replace(run.store, learning_starts=10))
+    trainer = Trainer(run)
+    trainer.begin()
+    assert scores_by(trainer.engine._policy, trainer.learner), "what is delivered as version 0"
+
+    def found():
+        return evaluate_held_out(run, trainer.learner.policy).metrics()
+
+    before = found()
+    metrics = [trainer.advance()[0]]
+    assert metrics[0]["replay/moves"] == 0 and found() == before
+    assert trainer.advance()[0]["replay/moves"] == 10 and found() != before
+    trainer.close()
 
 
 @pytest.mark.parametrize("recipe", ["idql", "expo"])

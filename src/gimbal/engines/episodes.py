@@ -297,7 +297,7 @@ class EpisodeEngine(AbstractEngine):
             raise ValueError(
                 f"{task.id} does not come back to the same observation when its seed and actions are "
                 "repeated; an environment that cannot be replayed cannot be resumed. Its checkpoint's weights are "
-                "whole: gimbal eval RUN evaluates them, and gimbal export RUN DIRECTORY --step N writes them for policy.model=DIRECTORY"
+                "whole: gimbal eval RUN evaluates them, and policy.model=runs/RUN/checkpoints/step_NUMBER/model begins a run with them"
             )
         return stream, moments
 
@@ -414,7 +414,7 @@ class Episodes(AbstractEngineSpec):
         if not whole.run.learns.off_policy:
             yield Refusal(
                 "engine.correlation ties the noise of an action to the one before, and the recorded log-probabilities leave that out: "
-                "only updates that read none take it (sac, td3); set engine.correlation=0"
+                "only updates that learn from steps of any age take it (sac, td3, expo); set engine.correlation=0"
             )
         if not whole.run.policy.family.densities:
             yield Refusal(

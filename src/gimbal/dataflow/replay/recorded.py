@@ -35,7 +35,9 @@ def unlike(tasks: Minari, whole: Composition) -> Iterator[Verdict]:
     if acted and data.source and _named(acted) != _named(data.source):
         yield Refusal(
             f"{tasks.dataset} was recorded in {data.source}, and this run acts in {acted}, of which it says nothing: "
-            f"tasks.environment={data.source}; if both are the same, write {acted} as the id of env_spec in its {METADATA}"
+            f"store.prior=none acts without recorded episodes, store.prior.dataset=DIRECTORY takes those of {acted}, and "
+            f"tasks.environment={data.source} acts where these come from; if both are the same, "
+            f"write {acted} as the id of env_spec in its {METADATA}"
         )
         return
     if data.source and (there := world_of(data.source).interface) != data.interface:
@@ -46,8 +48,9 @@ def unlike(tasks: Minari, whole: Composition) -> Iterator[Verdict]:
         return
     if acted and (there := world_of(acted).interface) != data.interface:
         yield Refusal(
-            f"{tasks.dataset} has {data.interface}, and {acted}, which this run acts in, {there}: tasks.environment=NAME of the "
-            f"environment that it was recorded in, which its {METADATA} does not say"
+            f"{tasks.dataset} has {data.interface}, and {acted}, which this run acts in, {there}: store.prior=none acts "
+            "without recorded episodes, store.prior.dataset=DIRECTORY takes others, and tasks.environment=NAME acts in the environment "
+            f"that these come from, which its {METADATA} does not say"
         )
         return
     if (own := policy.load().interface) != data.interface:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gimbal.composition import FORWARD, Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
-from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models
+from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, Stateful
 from gimbal.learning.updates.flow_q import START, TIME, cloning_noises
 from gimbal.learning.updates.implicit_q import VALUE, AbstractImplicitQ
 from gimbal.learning.updates.off_policy import TARGET, counted_of, means, steps_of
@@ -34,8 +34,8 @@ class ImplicitFlow(AbstractImplicitQ):
         critic        sum w sum_m (Q_m(o, a) - y)^2,   y = r + gamma (1 - ended) V(o')
 
     Q' follows Q by ``tau``. No value reaches the flow: the policy is better than the data only when it acts, by which of its proposals
-    it plays (``BestOf``: ``policy.proposals``, ``policy.pick``). It scores them by Q' and V, which it is given at the end of each step.
-    ``proposals/gain`` is by how much the best of them is above their mean, in ``MEASURED`` observations.
+    it plays (``BestOf``: ``policy.proposals``, ``policy.pick``). It scores them by Q' and V, which it is given before the first step
+    and at the end of each. ``proposals/gain`` is by how much the best of them is above their mean, in ``MEASURED`` observations.
 
     - ``policy.proposals`` = 1: behavior cloning, whatever the values are.
     - ``expectile`` = 1/2: V is the mean of Q' over the data, and Q belongs to the policy that recorded them (SARSA).
@@ -65,6 +65,11 @@ class ImplicitFlow(AbstractImplicitQ):
                 f"policy.pick weighs proposals by the expectile {policy.pick.expectile:g}, and V is that of {self.expectile:g}: set "
                 f"policy.pick.expectile={self.expectile:g}"
             )
+
+    def init(self, models: Models) -> dict[str, Stateful]:
+        policy: BestOfPolicy = models[POLICY]
+        policy.take_scores(models[TARGET], models[VALUE])  # or the first step would change them without a move
+        return super().init(models)
 
     def noises(self, models: Models, batch: TrainBatch) -> dict[str, Tensor]:
         policy: BestOfPolicy = models[POLICY]
