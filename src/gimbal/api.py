@@ -23,7 +23,8 @@ from gimbal.learning.base import OfPolicy
 from gimbal.learning.method import Optimization
 from gimbal.learning.ranks import rank, several
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.loading import SHIPPED
+from gimbal.policies.commits import MaskedSampling
+from gimbal.recipes.shipped import is_model, of_model
 from gimbal.report import trackers
 from gimbal.report.comparison import Comparison
 from gimbal.report.files import METRICS, ROLLOUTS, STOPPED, SUMMARY, JsonLines, Summary
@@ -418,10 +419,6 @@ def version(target: str, runs: Path) -> int:
     return checkpoint.step_of(weights(find_run(target, runs)).parent)
 
 
-def is_model(target: str) -> bool:
-    return target in SHIPPED or (Path(target) / "config.json").is_file()
-
-
 def way_on(directory: Path) -> str:
     """How to continue a stopped run, as the end of a sentence."""
     if checkpoint.newest(directory) is None:
@@ -456,11 +453,9 @@ def evaluate(run: AbstractRun) -> EvalResult:
 
 
 def to_evaluate(target: str, recipe: str, runs: Path) -> AbstractRun:
-    """The run to evaluate: a run with its newest weights, or a model (a directory or a shipped one) with a recipe's
-    evaluation."""
+    """The run to evaluate: a run with its newest weights, or a model (a directory or a shipped one) with a recipe's evaluation."""
     if is_model(target):
-        run = recipes.load(recipe)
-        return replace(run, policy=run.policy.at(Path(target)))
+        return of_model(target, recipe)
     directory = find_run(target, runs)
     run = config.load(directory, AbstractRun)[1]
     return policies.at(run, weights(directory))
@@ -488,6 +483,7 @@ def statement(run: AbstractRun) -> str:
     sampler = f"{type(run.engine).__name__} sampler" + (f" in {precision}" if precision else "")
     sampler += "" if isinstance(run.workflow, SingleTurn) else f" driven by {type(run.workflow).__name__}"
     unit = run.policy.family.unit.replace("_", " ")
+    longest = run.sampling.most if isinstance(run.sampling, MaskedSampling) else run.sampling.max_length
     faults = f" {run.faults.sentence()}." if run.faults is not None else ""
     return (
         f"{_counted(run.steps, 'step')}, each of {_counted(run.prompts_per_step, 'prompt')} x "

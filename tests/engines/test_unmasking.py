@@ -59,7 +59,7 @@ def tiny(end=None, sharp=8.0):
         model.get_output_embeddings().weight.mul_(sharp)
     words = Words()
     words.eos_token_id = end
-    return MaskedPolicy(model, words, batch=256).eval()
+    return MaskedPolicy(model, words, batch=256, source="words").eval()
 
 
 def engine_of(policy, **fields):

@@ -16,6 +16,7 @@ from gimbal import config, recipes
 from gimbal.learning.learner import Learner
 from gimbal.learning.updates.path_distillation import PathDistillation, Teacher
 from gimbal.policies.denoiser import Denoiser
+from gimbal.runtime import policies
 
 ROWS, NOISE = 6, 0.7
 
@@ -117,7 +118,9 @@ def test_two_teachers_of_a_task_pull_to_the_mean_of_theirs():
 
 def test_teachers_as_they_are_typed():
     typed = "[Teacher(policy=Denoiser(guidance=2), labels=[0, 1]), Teacher(policy=Denoiser(), labels=[2])]"
-    update = recipes.load("diffusion_opd", {"update.teachers": config.Text(typed)}).update
+    update = recipes.load(
+        "diffusion_opd", {"update.teachers": config.Text(typed), "tasks.labels": config.Text("[0,1,2]")}
+    ).update
     assert update.teachers == (
         Teacher(policy=Denoiser(guidance=2.0), labels=(0, 1)),
         Teacher(policy=Denoiser(), labels=(2,)),
@@ -125,6 +128,35 @@ def test_teachers_as_they_are_typed():
     assert recipes.load("dmd2", {"update.teacher": config.Text("Denoiser(guidance=3)")}).update.teacher == Denoiser(
         guidance=3.0
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "labels", "said"),
+    [
+        (None, "[2]", r"tasks asks for class 3, which has no teacher .*: set tasks.labels=\[0,1,2\], add 3"),
+        ("[]", "[2]", r"tasks asks for no class, .*: set tasks.labels=\[0,1,2\]"),
+        ("[0,1,2,12]", "[2, 12]", r"^tasks.labels asks for class 12, and gimbal-digits has classes 0 to 9"),
+        ("[0,1,2]", "[2, 12]", r"update.teachers.1.labels names class 12, and gimbal-digits has classes 0 to 9"),
+        ("[0,1,2]", "[2]", ""),
+        ("[]", "[]", ""),
+    ],
+)
+def test_classes_without_a_teacher_or_that_the_model_has_not_are_refused_before_the_run(asked, labels, said):
+    typed = f"[Teacher(policy=Denoiser(), labels=[0, 1]), Teacher(policy=Denoiser(guidance=3), labels={labels})]"
+    keys = {"update.teachers": config.Text(typed)} | ({} if asked is None else {"tasks.labels": config.Text(asked)})
+    if not said:
+        recipes.load("diffusion_opd", keys)
+        return
+    with pytest.raises(ValueError, match=said):
+        recipes.load("diffusion_opd", keys)
+
+
+def test_a_teacher_that_is_not_there_is_named_as_it_was_typed():
+    typed = config.Text('[Teacher(policy=Denoiser(model="nope"))]')
+    with pytest.raises(ValueError, match=r"^update.teachers.0.policy.model: nope has no "):
+        policies.check_files(recipes.load("diffusion_opd", {"update.teachers": typed}))
+    with pytest.raises(ValueError, match=r"^update.teacher.model: nope has no "):
+        policies.check_files(recipes.load("dmd2", {"update.teacher": config.Text('Denoiser(model="nope")')}))
 
 
 def test_what_cannot_be_compared_is_refused_by_name():

@@ -31,9 +31,11 @@ from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.dataflow.staleness import MaskStale
 from gimbal.engines.episodes import Episodes
 from gimbal.engines.native import Native
+from gimbal.environments.conditions import Conditions
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.sampling_version import SamplingVersion
+from gimbal.learning.updates.path_distillation import PathDistillation, Teacher
 from gimbal.learning.updates.reward_gradient import GradientSteps
 from gimbal.objectives import Reinforce
 from gimbal.objectives.base import AbstractMask
@@ -182,6 +184,10 @@ def splitting(*splits):
     return replace(branch_grpo(), workflow=FixedSplits(splits=splits))
 
 
+def taught(label: int) -> PathDistillation:
+    return replace(diffusion_opd().update, teachers=(Teacher(policy=Denoiser(), labels=(label,)),))
+
+
 DENOISING = {  # what is refused of denoising, and of finished samples
     "sampler=flow_sde": replace(flow_grpo(), sampling=PathSampling(max_length=10, sampler="ode")),
     "no step is sampled from sampling.first=9 .*set sampling.first=0": replace(
@@ -206,6 +212,12 @@ DENOISING = {  # what is refused of denoising, and of finished samples
         dmd2(), sampling=replace(dmd2().sampling, max_length=1)
     ),
     r"for networks that denoise: policy='Denoiser\(\)'": replace(sac(), update=dmd2().update, store=Once()),
+    r"tasks.labels asks for class 12, and gimbal-digits has classes 0 to 9": replace(
+        flow_grpo(), tasks=Conditions(labels=(12,))
+    ),
+    r"update.teachers.0.labels names class 12": replace(diffusion_opd(), update=taught(12)),
+    r"asks for no class, .*set tasks.labels=\[1\]": replace(diffusion_opd(), update=taught(1), tasks=Conditions()),
+    r"asks for class 0, which has no teacher": replace(diffusion_opd(), update=taught(1)),
     r"update\.teacher='Denoiser\(guidance=3\)' policy\.guidance=1": replace(dmd2(), policy=Denoiser(guidance=3.0)),
     r"steps of networks that denoise: policy='Denoiser\(\)'": replace(
         sac(), update=diffusion_opd().update, store=Once()

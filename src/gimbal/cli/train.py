@@ -213,6 +213,7 @@ def evaluate(argv: Sequence[str]) -> int:
     with waiting(LOADING):
         from gimbal import api, recipes
         from gimbal.recipes.configure import configured
+        from gimbal.recipes.shipped import is_model
         from gimbal.runtime import compose
 
     runs = Path(arguments.flags.get("runs", api.RUNS))
@@ -240,7 +241,7 @@ def evaluate(argv: Sequence[str]) -> int:
         bound = f"at most {verdict.upper:.4g} ({test.bound}); limit {test.limit:g}"
         print(f"{said}: mean cost {verdict.mean:.4g} of {verdict.tasks} tasks, {bound}")
         return 0 if verdict.passed else 1
-    if run.held_out is not None and not api.is_model(arguments.words[0]):
+    if run.held_out is not None and not is_model(arguments.words[0]):
         try:
             said = list(compose.overlap(trained, run.held_out.tasks))
         except (ValueError, OSError):  # training rows are gone or changed: the evaluation does not need them

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,12 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.engines.base import DRAW, FORK, AbstractEngineSpec, Request, check_slots
 from gimbal.engines.precision import Precision
 from gimbal.engines.stepwise import AbstractStepwise
+from gimbal.environments.conditions import Conditions
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.denoiser import DenoiserPolicy, NoiseSchedule, fitting
+from gimbal.policies.denoiser import Denoiser, DenoiserPolicy, NoiseSchedule, fitting
 from gimbal.policies.paths import ODE, Paths, PathSampling
 from gimbal.policies.samplers import log_density
 from gimbal.records import AbstractSampling, Rollout
@@ -242,6 +244,15 @@ class Denoising(AbstractEngineSpec):
     @property
     def can(self) -> frozenset[str]:
         return frozenset({DRAW, FORK})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from super().fits(whole)
+        held_out = {} if whole.run.held_out is None else {"held_out.tasks": whole.run.held_out.tasks}
+        for place, tasks in {"tasks": whole.run.tasks, **held_out}.items():
+            if not isinstance(tasks, Conditions) or not isinstance(whole.run.policy, Denoiser):
+                continue
+            if why := whole.run.policy.unknown(tasks.labels):
+                yield Refusal(f"{place}.labels asks for {why}: leave it out")
 
     def start(self, policy: AbstractPolicy) -> DenoisingEngine:
         if not isinstance(policy, DenoiserPolicy):

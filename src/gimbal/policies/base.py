@@ -103,6 +103,7 @@ class AbstractPolicySpec(AbstractPart, ABC):
     """The saved, frozen configuration of a policy; ``load`` makes the live one, in evaluation mode."""
 
     family: ClassVar[Family] = Family(unit="decisions")
+    shipped: ClassVar[tuple[str, ...]] = ()  # the names of its models in the package
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         given, wanted = whole.run.sampling, self.family.sampling

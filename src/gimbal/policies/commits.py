@@ -171,6 +171,11 @@ class MaskedSampling(AbstractSampling):
     def full(self) -> bool:
         return True
 
+    @property
+    def most(self) -> int:
+        """Decisions of a rollout: its tokens, and with ``spread`` as many choices of cells, one for each pass."""
+        return self.max_length * (2 if self.spread else 1)
+
     def seen(self, done: int) -> int:
         """The cells that a pass sees where the first ``done`` are committed: up to the end of the next block."""
         block = self.block or self.max_length

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -45,9 +45,8 @@ class DenoiserPolicy(AbstractPolicy):
         config = parts.network.config
         size = config.sample_size
         self.sample_shape = (config.in_channels, *([size, size] if isinstance(size, int) else size))
-        transformer = "num_embeds_ada_norm" in config
-        classes = config.num_embeds_ada_norm if transformer else config.num_class_embeds
-        self.classes: int = classes or 0
+        transformer = diffusers.CLASSES in config
+        self.classes = diffusers.classes(config)
         # A DiT has an embedding more than classes, for no class in particular. Another network's classes are all it knows.
         self.null = self.classes if transformer else None
         self.source = str(origin)
@@ -195,6 +194,7 @@ class Denoiser(AbstractPolicySpec):
     """
 
     family: ClassVar[Family] = PATHS
+    shipped: ClassVar[tuple[str, ...]] = (DIGITS, DIFFUSED)
 
     model: str = DIGITS
     fresh: bool = False
@@ -210,8 +210,7 @@ class Denoiser(AbstractPolicySpec):
 
     @property
     def path(self) -> str:
-        shipped = self.model in (DIGITS, DIFFUSED)
-        return str(Path(__file__).parent.parent / "assets" / self.model) if shipped else self.model
+        return str(Path(__file__).parent.parent / "assets" / self.model) if self.model in self.shipped else self.model
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
@@ -243,6 +242,16 @@ class Denoiser(AbstractPolicySpec):
 
     def check_files(self) -> None:
         diffusers.described(Path(self.path))
+
+    def unknown(self, labels: Iterable[int]) -> str:
+        """Which of these classes its network does not have, in words; "" for none, or where it cannot be read yet."""
+        try:
+            classes = diffusers.classes(diffusers.described(Path(self.path))[1])
+        except (OSError, ValueError):  # check_files says so
+            return ""
+        beyond = sorted({label for label in labels if label >= classes})
+        names = f"classes 0 to {classes - 1}" if classes else "no classes"
+        return f"class {beyond[0]}, and {self.model} has {names}" if beyond else ""
 
     def at(self, directory: Path) -> Denoiser:
         if self.lora is not None:

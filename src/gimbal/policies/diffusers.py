@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from gimbal.policies.loading import some
 
 DIGITS, DIFFUSED = "gimbal-digits", "gimbal-digits-ddim"  # the models shipped in the package
 NETWORKS = ("transformer", "unet")  # where pipelines keep theirs
+CLASSES = "num_embeds_ada_norm"  # of a transformer
 SCHEDULER, INDEX = "scheduler", "model_index.json"
 FLOW, DDIM, DDPM = "FlowMatchEulerDiscreteScheduler", "DDIMScheduler", "DDPMScheduler"
 INPUTS = {"hidden_states", "sample", "timestep", "class_labels"}  # of a forward pass, that we know how to give
@@ -151,6 +153,11 @@ def described(directory: Path) -> tuple[str, dict[str, Any]]:
         f"{directory} has no {' or '.join(f'{place}/config.json' for place in NETWORKS)}; policy.model must be a directory as a "
         f"diffusers pipeline saves it, or {DIGITS}"
     )
+
+
+def classes(config: Mapping[str, Any]) -> int:
+    """How many classes a network of this configuration was trained on."""
+    return (config[CLASSES] if CLASSES in config else config.get("num_class_embeds")) or 0
 
 
 def read(path: str, fresh: int | None) -> LoadedParts:

@@ -62,11 +62,12 @@ def read(path: str, dtype: torch.dtype, fresh: int | None, *, masked: bool = Fal
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # it would tear the live console
-    check_files(path)
+    ours = MASKED if masked else TINY
+    check_files(path, ours)
     local = Path(path)
     adapter = (local / "adapter_config.json").is_file()
     if not local.exists():
-        hub_has(path)
+        hub_has(path, ours)
     try:
         processor = AutoProcessor.from_pretrained(path) if sees(path) else None
         tokenizer = AutoTokenizer.from_pretrained(path) if processor is None else processor.tokenizer
@@ -107,22 +108,23 @@ def read(path: str, dtype: torch.dtype, fresh: int | None, *, masked: bool = Fal
     return model.eval(), tokenizer, processor
 
 
-def check_files(path: str) -> None:
-    """Refuse a name that cannot be a model, as far as that is known without network access or reading weights."""
+def check_files(path: str, ours: str = TINY) -> None:
+    """Refuse a name that cannot be a model, as far as that is known without network access or reading weights. ``ours``: the
+    package's model of its kind."""
     if not path.strip():
-        raise ValueError(f"policy.model is empty; give policy.model=DIRECTORY, or {TINY}")
+        raise ValueError(f"policy.model is empty; give policy.model=DIRECTORY, or {ours}")
     local = Path(path)
     adapter = (local / "adapter_config.json").is_file()
     if local.exists() and not adapter and not (local / "config.json").is_file():
         raise ValueError(f"{path} has no config.json; policy.model must be a transformers model directory")
     if not local.exists() and (local.is_absolute() or path.startswith(".")):
-        raise ValueError(f"there is no model directory {path}; give policy.model=DIRECTORY, or {TINY}")
+        raise ValueError(f"there is no model directory {path}; give policy.model=DIRECTORY, or {ours}")
     if local.exists() and not adapter and not any(file for kind in TOKENIZERS for file in local.glob(kind)):
         # transformers makes up an empty one for some architectures, and speaks of packages to install for others.
         raise ValueError(f"{path} has no tokenizer; save it next to the weights: tokenizer.save_pretrained({path!r})")
 
 
-def hub_has(name: str) -> None:
+def hub_has(name: str, ours: str = TINY) -> None:
     """Refuse at once a name that is no directory and that the hub cannot give: transformers would ask again for a minute."""
     from huggingface_hub import HfApi, try_to_load_from_cache
 
@@ -135,7 +137,7 @@ def hub_has(name: str) -> None:
         why = " ".join(str(error).split())[:120]
         raise ValueError(
             f"there is no model directory {name}, and the Hugging Face Hub has no model of that name ({why}); "
-            f"give policy.model=DIRECTORY, or {TINY}"
+            f"give policy.model=DIRECTORY, or {ours}"
         ) from error
 
 

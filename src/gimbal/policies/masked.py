@@ -31,12 +31,13 @@ class MaskedPolicy(AbstractPolicy):
 
     provides: ClassVar[frozenset[str]] = frozenset({"entropy_NS"})
 
-    def __init__(self, model: Any, tokenizer: Any, *, batch: int) -> None:
+    def __init__(self, model: Any, tokenizer: Any, *, batch: int, source: str) -> None:
         super().__init__()
         self.model, self.tokenizer, self.batch = model, tokenizer, batch
         if tokenizer.mask_token_id is None:
             raise ValueError(
-                f"the tokenizer of {exact.name_of(model)} has no mask token, so it cannot fill in masked text"
+                f"the tokenizer of {source} has no mask token, so it cannot fill in masked text: give policy.model=DIRECTORY of a "
+                f"masked language model, or {MASKED}"
             )
         self.mask: int = tokenizer.mask_token_id
         self.end: int | None = tokenizer.eos_token_id  # ends a text; without one, all cells are written
@@ -170,6 +171,7 @@ class MaskedLM(AbstractPolicySpec):
     """
 
     family: ClassVar[Family] = FILLED
+    shipped: ClassVar[tuple[str, ...]] = (MASKED,)
 
     model: str = MASKED
     fresh: bool = False
@@ -185,10 +187,10 @@ class MaskedLM(AbstractPolicySpec):
 
     def load(self, seed: int = 0) -> MaskedPolicy:
         model, tokenizer, _ = read(self.path, torch.float32, seed if self.fresh else None, masked=True)
-        return MaskedPolicy(model, tokenizer, batch=self.batch).eval()
+        return MaskedPolicy(model, tokenizer, batch=self.batch, source=self.model).eval()
 
     def check_files(self) -> None:
-        check_files(self.path)
+        check_files(self.path, MASKED)
 
     def at(self, directory: Path) -> MaskedLM:
         return replace(self, model=str(directory), fresh=False)

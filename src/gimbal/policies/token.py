@@ -311,6 +311,7 @@ class CausalLM(AbstractPolicySpec):
     """
 
     family: ClassVar[Family] = TEXT
+    shipped: ClassVar[tuple[str, ...]] = SHIPPED
 
     model: str = TINY
     dtype: Dtype = "float32"

@@ -41,22 +41,31 @@ class Console:
 
     ``recorded``: the run trains on written answers, so it shows the loss, not the reward, which would score another author's text.
     ``segments``: its rollouts are segments of episodes, so it shows the return of the episodes that ended, not of segments.
+    ``paid``: some reward has a weight; else their sum is always 0, and it shows what they measure.
     """
 
     def __init__(
-        self, total_steps: int, title: str, family: Family = TEXT, *, recorded: bool = False, segments: bool = False
+        self,
+        total_steps: int,
+        title: str,
+        family: Family = TEXT,
+        *,
+        recorded: bool = False,
+        segments: bool = False,
+        paid: bool = True,
     ) -> None:
         self.total, self.title = total_steps, title
         self.unit, self.recorded = family.unit.replace("_", " "), recorded
         self.rate = f"perf/{family.unit}_per_s"
         unit = "tok" if family == TEXT else self.unit
         self.shown = (
-            *(WRITTEN if recorded else ENDED if segments else SCORED),
+            *(WRITTEN if recorded else ENDED if segments else SCORED if paid else SCORED[1:]),
             *SHOWN,
             (self.rate, f"{unit}/s", "{:.0f}"),
         )
         self.followed = self.shown[0][0]  # shown as a bar curve
-        self.earned = "loss" if recorded else family.earns
+        self.paid = paid or recorded
+        self.earned = "loss" if recorded else family.earns if paid else "pass rate"
         self.seconds: deque[float] = deque(maxlen=20)  # of the newest steps, to estimate the time left
         self.curve: deque[float] = deque(maxlen=40)
         self.sampled = ""
@@ -92,13 +101,18 @@ class Console:
 
     def step(self, metrics: Mapping[str, float]) -> None:
         step = metrics["step"]
+        shown = self.shown
+        if not self.paid and (found := measures(metrics, "reward/")):
+            shown = (*((key, name, "{:.3f}") for key, name in found.items()), *shown)
+            if self.followed not in metrics:  # no reward decides what is solved
+                self.followed, self.earned = next(iter(found.items()))
         self.curve.append(metrics.get(self.followed, math.nan))
         self.seconds.append(metrics.get("time/step", 0.0))
         left = sum(self.seconds) / len(self.seconds) * (self.total - step)
         unscored = TEACHER in metrics and not any(name.startswith("reward/error") for name in metrics)
         figures = [
             (self.earned if name == self.followed else head, form.format(metrics[name]))
-            for name, head, form in self.shown
+            for name, head, form in shown
             # A step that generated nothing, because its batch already existed, has no rate.
             if name in metrics
             and (metrics[name] or name != self.rate)
@@ -189,17 +203,36 @@ def duration(seconds: float) -> str:
 SOLVED = {"eval/pass@1": "held-out pass@1 (sampled)", "eval/greedy": "held-out accuracy (greedy)"}
 SCORE = {"eval/score": "held-out score (sampled)", "eval/greedy_score": "held-out score (greedy)"}
 RETURN = {"eval/score": "held-out return (sampled)", "eval/greedy_score": "held-out return (greedy)"}
+SMALLER = " (smaller is better)"
 LOSS = {"eval/loss": "held-out loss", "eval/pair/accuracy": "held-out accuracy (pairs)"}
+
+
+def measures(row: Mapping[str, float], kind: str) -> dict[str, str]:
+    """What rewards say of many samples together (``AbstractReward.figures``), each with its name."""
+    others = ("source", "failed", "pair")  # what else an evaluation has under a name of its own
+    found = {
+        key: key.removeprefix(kind) for key in row if key.startswith(kind) and key.removeprefix(kind).count("/") == 1
+    }
+    return {
+        key: name.removeprefix("greedy_") + " (greedy)" * name.startswith("greedy_")
+        for key, name in found.items()
+        if name.partition("/")[0] not in others and not name.endswith(("/mean", "/unscored_frac"))
+    }
 
 
 def figures(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, str]:
     """The evaluation's figures that show what was learned, most informative first, each with its name. A reward with values other
-    than 0 and 1 also has its mean, which comes first if nothing ever reached 1, so that no task was ever solved.
+    than 0 and 1 also has its mean, which comes first if nothing ever reached 1, so that no task was ever solved. Where rewards only
+    measure (a weight of 0), their sum is no figure, and what they measure is.
     """
+    measured = {
+        key: f"held-out {name}{SMALLER * ('/distance' in key)}" for key, name in measures(after, "eval/").items()
+    }
+    unpaid = not any(source.get(name) for source in (before, after) for name in ("eval/score", "eval/greedy_score"))
     if "eval/loss" in after:
         found = LOSS
     elif "eval/pass@1" not in after:
-        found = RETURN
+        found = measured if measured and unpaid else RETURN
     else:
         passes, scores = (
             [source.get(name, 0.0) for source in (before, after)] for name in ("eval/pass@1", "eval/score")
@@ -207,6 +240,8 @@ def figures(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str
         found = SOLVED if all(map(math.isclose, passes, scores)) else SOLVED | SCORE
         if any(scores) and not any(passes):
             found = SCORE | SOLVED
+        if measured and unpaid:
+            found = SOLVED | measured
     return {key: name for key, name in found.items() if key in before and key in after}
 
 

@@ -30,9 +30,11 @@ def drawn(row: Mapping[str, Any]) -> float:
     return float(next((value for name in DRAWN if (value := row.get(name)) is not None), 0))
 
 
-def rollout_metrics(groups: Sequence[Group], *, judged: bool = True, sources: Sequence[str] = ()) -> dict[str, float]:
+def rollout_metrics(
+    groups: Sequence[Group], *, judged: bool = True, answers: bool | None = None, sources: Sequence[str] = ()
+) -> dict[str, float]:
     """Metrics of everything sampled and scored since the last step, trained on or not. ``judged``: it may be right or wrong.
-    ``sources``: task sources to report separately."""
+    ``answers``: it has a length of its own, by default where it is judged. ``sources``: task sources to report separately."""
     rollouts = [episode for group in groups for episode in group.episodes]
     if not rollouts:
         return {}
@@ -49,7 +51,9 @@ def rollout_metrics(groups: Sequence[Group], *, judged: bool = True, sources: Se
         "length/truncated_frac": sum(rollout.stop == "length" for rollout in rollouts) / len(rollouts),
     }
     if not judged:
-        del metrics["pass_rate"], metrics["length/truncated_frac"]
+        del metrics["pass_rate"]
+    if not (judged if answers is None else answers):
+        del metrics["length/truncated_frac"]
     for name, chosen_N in (("correct", passed_N), ("wrong", ~passed_N)):
         if judged and bool(chosen_N.any()):
             metrics[f"length/{name}"] = float(length_N[chosen_N].mean())

@@ -124,7 +124,7 @@ def _moved(name: str, before: float, after: float, chance: float | None) -> str:
         return f"The {name} did not change beyond noise: {before:.3f} to {after:.3f}, where {chance:.3f} can be chance."
     if abs(change) < 5e-4:
         return f"The {name} stayed at {after:.3f}."
-    if name in LOSSES:  # lower is better: avoid "fell", which elsewhere means trouble
+    if name in LOSSES or "/" in name:  # lower is better, or may be: avoid "fell", which elsewhere means trouble
         return f"The {name} went from {before:.3f} to {after:.3f} ({change:+.3f})"
     return f"The {name} {'rose' if change > 0 else 'fell'} from {before:.3f} to {after:.3f} ({change:+.3f})"
 

@@ -26,6 +26,11 @@ class AbstractReward(AbstractPart, ABC):
     name: str
     weight: float = 1.0
 
+    @property
+    def decides(self) -> bool:
+        """Whether a score of 1 solves the task, where this is the run's first reward: not for a distance, a rate or a logit."""
+        return True
+
     @abstractmethod
     def __call__(self, group: Group) -> list[float | None]: ...
 

@@ -80,6 +80,10 @@ class DigitClass(AbstractSampleReward):
             )
 
     @property
+    def decides(self) -> bool:
+        return self.scale != "logit"
+
+    @property
     def flat(self) -> str:
         if self.by == "neighbours":
             return "it counts votes, which hardly any change of a sample changes: set by=linear"
@@ -121,6 +125,10 @@ class DigitDistance(AbstractSampleReward):
     wanted: int = -1
     name: str = "data"
     weight: float = 0.0
+
+    @property
+    def decides(self) -> bool:
+        return False
 
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         return torch.cdist(images(x_ND), digits()[0].to(x_ND.device)).amin(-1)

@@ -61,6 +61,16 @@ def score(group: Group, rewards: Sequence[AbstractReward], lost: Counter[str] | 
     return replace(group, episodes=tuple(scored)) if scored else Drop(lost.most_common(1)[0][0])
 
 
+def decided(rewards: Sequence[AbstractReward]) -> bool:
+    """Whether tasks are solved or not, by the first reward."""
+    return bool(rewards) and rewards[0].decides
+
+
+def weighed(rewards: Sequence[AbstractReward]) -> bool:
+    """Whether the score says anything: it is a return, or some reward has a weight."""
+    return not rewards or any(reward.weight for reward in rewards)
+
+
 def of_all(rewards: Sequence[AbstractReward], groups: Sequence[Group], kind: str = "") -> dict[str, float]:
     """The rewards' figures over all rollouts of these groups, each named KIND + the reward's name / the figure's."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]

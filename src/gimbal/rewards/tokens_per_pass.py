@@ -27,6 +27,10 @@ class TokensPerPass(AbstractReward):
 
     name: str = "speed"
 
+    @property
+    def decides(self) -> bool:
+        return False
+
     def __call__(self, group: Group) -> list[float | None]:
         return [self._of(rollout.decisions) for rollout in group.rollouts]
 

@@ -366,12 +366,16 @@ def _alike(whole: Composition) -> Iterator[Verdict]:
 def _rewards_there(run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
     """A reward that a part names but the run lacks would raise KeyError after the first rollouts."""
     known = sorted(reward.name for reward in run.rewards)
-    for part in whole.parts:
-        unknown = sorted((name, at) for at, name in _named(part) if name not in known)
+    for place, part in walk(run):
+        unknown = (
+            sorted((name, at) for at, name in _named(part) if name not in known)
+            if isinstance(part, AbstractPart)
+            else []
+        )
         if unknown and not isinstance(part, AbstractReward):
-            name, at = unknown[0]
+            name, at = unknown[0][0], f"{place}.{unknown[0][1]}"
             yield Refusal(
-                f"{type(part).__name__} reads the reward {name!r}, but this run has {known or 'none'}: name another in its field {at}"
+                f"{type(part).__name__} reads the reward {name!r}, but this run has {known or 'none'}: name another in {at}"
                 f"{f' ({at}={known[0]})' if len(known) == 1 else ''}, or add a reward with that name (weight 0 if it only measures)"
             )
 

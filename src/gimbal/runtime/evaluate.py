@@ -25,7 +25,7 @@ from gimbal.records import AbstractSampling, Drop, Episode, Group, Rollout
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.majority import majority
-from gimbal.rewards.scoring import answered, follow_ups, of_all, score
+from gimbal.rewards.scoring import answered, decided, follow_ups, of_all, score
 from gimbal.runtime.run import KS, AbstractRun
 from gimbal.workflows.demonstrated import Demonstrated
 
@@ -46,7 +46,7 @@ class EvalResult:
 
     If rewards define a solved task (a score of 1), ``pass_at`` maps k to the unbiased pass@k of the samples and ``greedy``
     is the share solved greedily; ``vote_at`` maps k to maj@k, the share solved by the most common answer of k samples, if a
-    reward extracts answers. They are empty and None if the environment's return is the score.
+    reward extracts answers. They are empty and None if the environment's return is the score, or the first reward decides nothing.
     """
 
     tasks: int
@@ -238,7 +238,8 @@ def evaluate(
     greedy = [(one.earned, passed(one)) for index in range(len(tasks)) for one in kept.get(2 * index + 1, ())]
     # Of each task by itself: one whose samples failed more often must not count less.
     score_T = [float(np.mean([value for value, _ in values])) for values in sampled if values]
-    ks = [k for k in KS if k <= samples] if rewards else []
+    judged = decided(rewards)
+    ks = [k for k in KS if k <= samples] if judged else []
     counts = [(len(values), sum(passes for _, passes in values)) for values in sampled]
     pass_at = {k: _mean([pass_at_k(n, c, k) for n, c in counts if n >= k]) for k in ks}
     ballots = [[(_answer(one, rewards), passed(one)) for one in kept.get(2 * i, ())] for i in range(len(tasks))]
@@ -250,8 +251,8 @@ def evaluate(
         length=_mean([one.length for index, found in arrived.items() if index % 2 == 0 for one in found]),
         pass_at=pass_at,
         vote_at=voted(ballots, [k for k in ks if k > 1]),
-        greedy=_mean([passes for _, passes in greedy]) if rewards else None,
-        by_source=_by_source(tasks, sampled, judged=bool(rewards)),
+        greedy=_mean([passes for _, passes in greedy]) if judged else None,
+        by_source=_by_source(tasks, sampled, judged=judged),
         shares=_shares(arrived) if isinstance(sampling, Sampling) else {},
         figures=of_all(rewards, [group for index, group in groups.items() if index % 2 == 0])
         | of_all(rewards, [group for index, group in groups.items() if index % 2], "greedy_"),

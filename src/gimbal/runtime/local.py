@@ -42,7 +42,7 @@ from gimbal.report.record import Record
 from gimbal.report.reference import watch
 from gimbal.report.trackers import Trackers
 from gimbal.rewards.isolation import RewardError
-from gimbal.rewards.scoring import of_all, score
+from gimbal.rewards.scoring import decided, of_all, score, weighed
 from gimbal.runtime import best, checkpoint, compose, device, policies, sources
 from gimbal.runtime.base import Wanted
 from gimbal.runtime.device import peak_memory_mb
@@ -219,8 +219,9 @@ class Trainer:
     def _observed(self, groups: Sequence[Group], seen: Sequence[Group], batch: TrainBatch, version: int) -> Metrics:
         """A step's metrics besides the learner's own. ``seen``: all groups scored for it, including dropped ones."""
         family = self.run.policy.family
-        judged = family.judged or bool(self.run.rewards)
-        metrics = rollout_metrics(seen or groups, judged=judged, sources=self.run.tasks.sources)
+        answers = family.judged or bool(self.run.rewards)
+        judged = decided(self.run.rewards) if self.run.rewards else answers
+        metrics = rollout_metrics(seen or groups, judged=judged, answers=answers, sources=self.run.tasks.sources)
         if not any(reward.by_place for reward in self.run.rewards):  # else texts alike need not score alike
             metrics |= repeat_metrics(seen)
         metrics |= surprise_metrics(family, seen or groups) | of_all(self.rewards, seen or groups, "reward/")
@@ -334,7 +335,6 @@ def run_local(
     """Train, recording everything under ``directory``; with ``resume`` continue from its newest checkpoint, bit for bit.
 
     A run killed before its first checkpoint starts over. A damaged checkpoint is skipped for the previous one.
-
     ``track`` names trackers that receive every step in addition to the run's files. ``begun`` is called once nothing can be refused
     any more before the first rollout: the model is loaded, tasks and rewards are checked, the sampler has the weights. It receives
     whether files of the run were edited since the checkpoint.
@@ -344,8 +344,8 @@ def run_local(
     compose.check(run)
     directory.mkdir(parents=True, exist_ok=True)
     recorded = isinstance(run.workflow, Demonstrated)
-    segments = isinstance(run.engine, Episodes) and run.engine.segment > 0
-    console = Console(run.steps, name or directory.name, run.policy.family, recorded=recorded, segments=segments)
+    segs, paid = isinstance(run.engine, Episodes) and run.engine.segment > 0, weighed(run.rewards)
+    console = Console(run.steps, name or directory.name, run.policy.family, recorded=recorded, segments=segs, paid=paid)
     try:
         if run.faults is not None:
             console.alarm(run.faults.sentence())

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import torch
 
+from gimbal.config import paths
 from gimbal.learning.learner import Learner
 from gimbal.learning.ranks import AbstractRanks
 from gimbal.learning.separate import SeparateWeights
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec
-from gimbal.runtime.run import AbstractRun, Run
+from gimbal.runtime.run import AbstractRun, Run, UpdateRun
 
 
 def learner(
@@ -63,11 +64,15 @@ def separate(run: AbstractRun, policy: AbstractPolicy) -> dict[str, AbstractPoli
 
 
 def check_files(run: AbstractRun) -> None:
-    """ValueError where the policy, its reference or a role's model has nothing to load (``AbstractPolicySpec.check_files``)."""
+    """ValueError where the policy, its reference, a teacher or a role's model has nothing to load
+    (``AbstractPolicySpec.check_files``)."""
     run.policy.check_files()
     others = {f"separate.{name}": _spec(run, one) for name, one in _models(run).items()}
     if (reference := _reference(run)) is not None:
         others["reference"] = reference
+    if isinstance(run, UpdateRun):
+        found = paths(run.update, "update.").items()
+        others |= {path: part for path, part in found if isinstance(part, AbstractPolicySpec)}
     for part, spec in others.items():
         with _named(part):
             spec.check_files()

@@ -1,0 +1,85 @@
+"""Models of each family, by name or directory, where a command takes one."""
+
+import shutil
+
+import pytest
+import torch
+
+from gimbal import api, recipes
+from gimbal.config.parts import Text
+from gimbal.engines.base import Request, drained
+from gimbal.policies.masked import MaskedLM
+from gimbal.policies.token import CausalLM
+from gimbal.recipes.shipped import SHIPPED
+from gimbal.runtime import policies
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_each_model_in_the_package_is_evaluated_by_its_name(name, tmp_path):
+    recipe = SHIPPED[name]
+    if recipe in ("flow_grpo", "ddpo"):
+        pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
+    run = api.to_evaluate(name, recipe, tmp_path)
+    assert run.policy.model == name and api.version(name, tmp_path) == 0
+    policies.check_files(run)
+
+
+def test_a_model_of_another_family_than_the_recipe_s_is_refused_with_one_that_fits(tmp_path):
+    with pytest.raises(ValueError, match=r"gimbal-sudoku is not a model that demo can load.*--recipe masked_grpo"):
+        api.to_evaluate("gimbal-sudoku", "demo", tmp_path)
+    with pytest.raises(ValueError, match=r"gimbal-tiny is not a model that flow_grpo can load.*--recipe demo"):
+        api.to_evaluate("gimbal-tiny", "flow_grpo", tmp_path)
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_a_directory_of_diffusers_is_evaluated(index, tmp_path):
+    pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
+    directory = shutil.copytree(recipes.load("flow_grpo").policy.path, tmp_path / "mine")
+    (directory / "model_index.json").unlink(missing_ok=True)
+    if index:
+        (directory / "model_index.json").write_text("{}")
+    assert api.to_evaluate(str(directory), "flow_grpo", tmp_path / "runs").policy.path == str(directory)
+
+
+@pytest.mark.parametrize("model", ["/nowhere", "./nowhere", ""])
+def test_a_missing_model_is_refused_with_the_one_of_its_kind(model):
+    with pytest.raises(ValueError, match=r"give policy.model=DIRECTORY, or gimbal-sudoku$"):
+        policies.check_files(recipes.load("masked_grpo", {"policy.model": Text(model)}))
+    with pytest.raises(ValueError, match=r"give policy.model=DIRECTORY, or gimbal-tiny$"):
+        policies.check_files(recipes.load("grpo", {"policy.model": Text(model)}))
+
+
+def test_a_name_that_the_hub_does_not_have_is_refused_with_the_one_of_its_kind(monkeypatch):
+    import huggingface_hub
+
+    def nothing(self, name, **settings):
+        raise OSError("offline")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", nothing)
+    with pytest.raises(ValueError, match=r"no model directory gimbal-tiny,.*or gimbal-sudoku$"):
+        recipes.load("masked_grpo", {"model": Text("gimbal-tiny")}).policy.load()
+
+
+def test_a_tokenizer_without_a_mask_is_named_by_its_directory(tmp_path):
+    from transformers import AutoTokenizer
+
+    directory = shutil.copytree(MaskedLM().path, tmp_path / "mine")
+    for file in directory.glob("tokenizer*"):
+        file.unlink()
+    AutoTokenizer.from_pretrained(CausalLM().path).save_pretrained(directory)
+    with pytest.raises(ValueError, match=f"the tokenizer of {directory} has no mask token.*or gimbal-sudoku"):
+        MaskedLM(model=str(directory)).load()
+
+
+def test_the_line_before_a_run_counts_choices_of_cells_as_decisions():
+    """Sampled, not only said: a group of the recipe's has more decisions than cells, and none more than the line says."""
+    assert "(at most 1,024 decisions)" in api.statement(recipes.load("masked_grpo"))
+    run = recipes.load("masked_grpo", {"sampling.spread": Text("0.1")})
+    assert "(at most 2,048 decisions)" in api.statement(run)
+    with torch.no_grad():
+        engine = run.engine.start(run.policy.load())
+        engine.load(0, run.policy.load().weights())
+        for sample in range(4):
+            engine.submit(Request(group=0, task=run.tasks[0], sample=sample, sampling=run.sampling, seed=0))
+        lengths = [one.rollout.length for one in drained(engine).values()]
+    assert 16 < max(lengths) <= 32
