@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from small import Digits, described
+from small import Digits, described, other_words
 
 from gimbal.advantages import GAE, Distillation, GroupNormalized, KLReward, Whitened
 from gimbal.advantages.estimators.inclusion_normalized import InclusionNormalized
@@ -79,6 +79,7 @@ from gimbal.workflows.branching import Branching
 from gimbal.workflows.criteria_first import CriteriaFirst
 from gimbal.workflows.demonstrated import Demonstrated
 from gimbal.workflows.dialogue import Dialogue
+from gimbal.workflows.edited_context import EditedContext
 from gimbal.workflows.gated_tree import GatedTree
 from gimbal.workflows.guided import Guided
 from gimbal.workflows.lookahead import Lookahead
@@ -142,6 +143,17 @@ REFUSALS = [
         {"policy": SEEING, "engine": Native(drafter=DraftModel())},
         "reads text only",
         {"engine": Native(drafter=PromptLookup())},
+    ),
+    (
+        {"policy": CausalLM(), "engine": Native(drafter=DraftModel(model=other_words()))},
+        "has another tokenizer.*DraftModel.layers=1",
+        {"engine": Native(drafter=DraftModel(layers=1))},
+    ),
+    ({"workflow": EditedContext(window=64, turn=8)}, "max_length=64", {"sampling": Sampling(max_length=64)}),
+    (
+        {"workflow": Branching(inside=EditedContext(window=8, turn=2)), "sampling": Sampling(max_length=8)},
+        "splits rows, and EditedContext",
+        {"workflow": EditedContext(window=8, turn=2)},
     ),
     ({"policy": SEEING, "engine": VLLM()}, "which VLLM does not carry: engine='Native", {"engine": Native()}),
     (

@@ -67,6 +67,20 @@ def described(**said: object) -> str:
     return str(directory)
 
 
+@cache
+def other_words() -> str:
+    """The directory of gimbal-tiny with two tokens exchanged."""
+    directory = Path(tempfile.mkdtemp(prefix="words-"))
+    atexit.register(shutil.rmtree, directory)
+    shutil.copytree(CausalLM().path, directory, dirs_exist_ok=True)
+    tokenizer = json.loads((directory / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    one, other = sorted(vocabulary)[10:12]
+    vocabulary[one], vocabulary[other] = vocabulary[other], vocabulary[one]
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return str(directory)
+
+
 def rows(count: int = 40) -> Rows:
     return Rows(
         rows=[
