@@ -19,6 +19,7 @@ INNER = {
     "AbstractPreference",
     "AbstractPlanner",
     "AbstractPick",
+    "AbstractRetrieval",
     "AbstractPriority",
     "AbstractJudge",
     "AbstractTool",
