@@ -478,12 +478,12 @@ def statement(run: AbstractRun) -> str:
     age = f"at most {_counted(most, 'version')} old" if most else "of the current version"
     age = "of any version so far" if most is None else age
     engine = config.plain(run.engine)
-    precision, longest = engine.get("precision"), run.sampling.max_length
-    longest = min(longest, engine.get("segment") or longest)  # a rollout is at most a segment of an episode
+    precision = engine.get("precision")
     sampler = f"{type(run.engine).__name__} sampler" + (f" in {precision}" if precision else "")
     sampler += "" if isinstance(run.workflow, SingleTurn) else f" driven by {type(run.workflow).__name__}"
     unit = run.policy.family.unit.replace("_", " ")
     longest = run.sampling.most if isinstance(run.sampling, MaskedSampling) else run.sampling.max_length
+    longest = min(longest, engine.get("segment") or longest)  # a rollout is at most a segment of an episode
     faults = f" {run.faults.sentence()}." if run.faults is not None else ""
     return (
         f"{_counted(run.steps, 'step')}, each of {_counted(run.prompts_per_step, 'prompt')} x "

@@ -163,7 +163,9 @@ def test_a_reward_that_a_part_names_is_named_again_as_it_is_typed(place, capsys)
     (place / "mine.py").write_text("def known(completions): return [1.0 for _ in completions]\n")
     words = ["train", "kimi_length", "tasks=rows.jsonl", "held_out=none", "reward=mine.py:known", "--dry-run"]
     assert cli.main(words) == 2
-    assert "reads the reward 'reasoning'" in (said := capsys.readouterr().err) and "(right=known)" in said
+    assert (
+        "reads the reward 'reasoning'" in (said := capsys.readouterr().err) and "(reward_shaping.0.right=known)" in said
+    )
     assert cli.main([*words, "right=known"]) == 0
 
 

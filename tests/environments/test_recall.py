@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from gimbal.environments.recall import ASKS, Recall, Streams, StreamTurns, Styles, answer, known
+from gimbal.environments.recall import ASKS, KeepingStyles, Recall, Streams, StreamTurns, answer, known
 from gimbal.records import Task
 
 LINES = ("kxA2mp\n", "qwzzcc\n", "B7ttrr\n")
@@ -50,10 +50,10 @@ def test_what_is_known_by_hand():
     assert guessed == {"25", "26", "27", "28", "29"}
 
 
-@pytest.mark.parametrize("style", vars(Styles()))
+@pytest.mark.parametrize("style", vars(KeepingStyles()))
 def test_a_turn_is_one_that_a_policy_meets(style):
     """What is seen follows from the lines by the rule of the style, and what is said from what is seen."""
-    turns = StreamTurns(styles=Styles(**dict.fromkeys(vars(Styles()), 0.0) | {style: 1.0}), window=28)
+    turns = StreamTurns(styles=KeepingStyles(**dict.fromkeys(vars(KeepingStyles()), 0.0) | {style: 1.0}), window=28)
     for index in range(200):
         task = turns[index]
         if task.source == "whole":
@@ -79,4 +79,4 @@ def test_styles_share_the_traces():
     for source, share in {"careful": 0.36, "careless": 0.27, "idle": 0.27, "whole": 0.1}.items():
         assert sources[source] / 2000 == pytest.approx(share, abs=0.04)
     with pytest.raises(ValueError, match="sum to 1"):
-        Styles(careful=0.5)
+        KeepingStyles(careful=0.5)

@@ -283,7 +283,7 @@ MECHANISMS: dict[str, Mechanism] = {
         "flow_grpo",
         4,
         # Of eight samples a minibatch a tenth more is the same one.
-        sooner={RenewedReference: {"limit": 1e-4}, NewExtremes: {"up": 5.0, "high": 0.9}},
+        sooner={RenewedReference: {"limit": 1e-4}, NewExtremes: {"up": 5.0, "high": 0.9, "window": 1}},
         advantage=ADVANTAGE,
         shaping=ADVANTAGE,
         regularisers__controllers=above("gate/frac"),

@@ -20,7 +20,7 @@ from gimbal.records import AbstractSampling, Rollout
 
 
 @runtime_checkable
-class UnderWay(Protocol):
+class Ongoing(Protocol):
     """A rollout in progress. ``begun``: it has decisions of its own."""
 
     request: Request
@@ -34,7 +34,7 @@ class UnderWay(Protocol):
     def rollout(self, stop: str) -> Rollout: ...
 
 
-Live = TypeVar("Live", bound=UnderWay)
+Live = TypeVar("Live", bound=Ongoing)
 Policy = TypeVar("Policy", bound=AbstractPolicy)
 
 

@@ -97,7 +97,7 @@ class Recalling(AbstractEnvironment):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Styles:
+class KeepingStyles:
     """How often each style begins a trace; the three sum to 1."""
 
     careful: float = 0.4
@@ -121,7 +121,7 @@ class StreamTurns(AbstractTasks):
     """
 
     streams: Streams = Streams()
-    styles: Styles = Styles()
+    styles: KeepingStyles = KeepingStyles()
     window: int = 19
     end: str = "<eos>"
     seed: int = 0

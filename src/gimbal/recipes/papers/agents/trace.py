@@ -9,12 +9,12 @@ from gimbal.workflows.turn_branching import TurnBranching
 
 
 def trace() -> Run:
-    """TRACE (arXiv:2606.11119), its second stage, for an agent in a terminal: two rollouts of a task are whole, six continue them from
-    the end of a turn where the outcome may turn.
+    """TRACE's second stage (arXiv:2606.11119), for an agent in a terminal: two whole rollouts, and six that continue them.
 
-    A turn is credited with the outcomes behind it, less those behind the turn before. Its first stage, more rollouts for tasks of
-    uncertain outcome, is that of `rollout_gdro`, and is not used here. On-policy except for staleness: one update per batch, at a ratio
-    of 1, so the clip never acts.
+    The six begin at the end of a turn where the outcome may turn. A turn is credited with the outcomes behind it, less those behind
+    the turn before. The first stage, more rollouts for tasks of uncertain outcome, is that of `rollout_gdro`, and is not used here.
+
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     run = terminal()
     assert run.held_out is not None

@@ -11,10 +11,11 @@ from gimbal.runtime.run import Run
 
 
 def xrpo() -> Run:
-    """XRPO (arXiv:2510.06672): rollouts where they narrow an interval most, seeded prompts for tasks that only failed, and a larger
-    gain for unlikely right answers.
+    """XRPO (arXiv:2510.06672): rollouts where they narrow an interval most, and examples for tasks that only failed.
 
-    gimbal-tiny does not understand seeded prompts, where hardly any of its answers is right: start from `xrpo_start`, which says how.
+    Unlikely right answers gain more. gimbal-tiny does not understand seeded prompts, where hardly any of its answers is right:
+    start from `xrpo_start`, which says how.
+
     On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     budget = Seeded(inside=IntervalShared())

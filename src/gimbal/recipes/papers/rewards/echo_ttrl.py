@@ -10,11 +10,11 @@ from gimbal.workflows.single import SingleTurn
 
 
 def echo_ttrl() -> Run:
-    """The tree of ECHO (arXiv:2602.02150) for RL without labels: rollouts fork where the policy is uncertain, those whose confidence
-    falls are pruned, and what is left votes on the answer.
+    """ECHO's tree (arXiv:2602.02150) without labels: rollouts fork where uncertain, falling ones are pruned, the rest vote.
 
-    All that is left trains. Windows and limits fit short sums. The paper's clip by confidence and its advantage by uncertainty are not
-    used here. On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
+    A rollout forks where the policy is uncertain and is pruned where its confidence falls; what is left votes on the answer and
+    trains. Windows and limits fit short sums. The paper's clip by confidence and its advantage by uncertainty are not used here.
+    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
     run = ttrl()
     assert run.held_out is not None
