@@ -31,6 +31,13 @@ PAIRS = (
     ("mixed", "composed"),
     ("composed", "trl"),
     ("mixed", "trl"),
+    ("fresh", "grpo"),
+    ("as trl", "fresh"),
+    ("as trl", "trl"),
+    ("composed", "fresh"),
+    ("composed", "as trl"),
+    ("mixed", "fresh"),
+    ("mixed", "as trl"),
 )
 
 
@@ -100,4 +107,9 @@ def by_the_rule(runs: Runs) -> list[str]:
         for name, share, bar in asked:
             found = share and f"**{'reached' if share[0] <= bar else 'not reached'}**, {tokens_page.between(*share)}"
             lines.append(f"{name}, *{arm}*: {found or 'seeds are missing'}.")
+    for arm in ("composed", "mixed"):
+        both = [composed.compared(runs, arm, other) for other in ("fresh", "as trl")]
+        if None not in both:
+            adds = all(found is not None and found.p < 0.01 and found.tokens[0] < 1 for found in both)
+            lines.append(f"*{arm}* adds to fresh data: **{'shown' if adds else 'not shown'}**.")
     return lines

@@ -68,9 +68,9 @@ def test_a_comparison_needs_all_seeds():
 
 def test_what_is_left_is_all_but_what_was_done():
     tuned, seeds = islice(composed.left(record()), 2)
-    assert [job.arm for job in tuned] == [composed.TRL] * 3
+    assert [job.arm for job in tuned] == [arm for arm in (composed.TRL, "fresh", "as trl") for _ in range(3)]
     assert [job.arm for job in seeds] == ["mixed", "demo"] * 5, "one seed of each after the other"
-    assert composed.whole() == 31
+    assert composed.whole() == 47
 
 
 def test_recorded_runs_end_at_the_target_or_at_the_most():
