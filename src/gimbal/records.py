@@ -442,7 +442,7 @@ class TrainBatch:
         return self.column("reward_NS", self).sum(-1)
 
     def select(self, rows: Int[Tensor, " M"]) -> TrainBatch:
-        """These rows, every column trimmed to the longest of them. A row whose parent is not among them has none."""
+        """These rows, every [N, S, ...] column trimmed to the longest of them. A row whose parent is not among them has none."""
         decisions = None if self.decisions is None else self.decisions.select(rows)
         if decisions is not None:
             longest = decisions.shape[1]
@@ -452,7 +452,8 @@ class TrainBatch:
             longest = int(any_S[-1]) + 1 if len(any_S) else 1
 
         def pick(value: Tensor) -> Tensor:
-            return value[rows] if value.ndim == 1 else value[rows, :longest]
+            # A fact of another second size, such as [N, copies, D], is whole.
+            return value[rows, :longest] if value.shape[1:2] == self.shape[1:2] else value[rows]
 
         columns: dict[str, Any] = {"decisions": decisions, "facts": {key: pick(x) for key, x in self.facts.items()}}
         for name in COLUMNS:

@@ -234,13 +234,13 @@ def _first(directory: Path, note: Callable[[str], None], fault: Callable[[Path],
             return path
         passed.append(said)
     if found and not all_of(directory):
-        note(f"{passed[0]}; the run starts again from the beginning")
+        note(f"{'; '.join(passed)}; the run starts again from the beginning")
     elif passed:
         way = f"gimbal train --from {directory} starts a new run"
         # The state may be lost but the weights intact: then a new run can use them.
         model = next((path / "model" for path in reversed(found) if not spoilt(path, "model")), None)
         raise CheckpointError(
-            f"{passed[0]}; there is no other checkpoint to continue from. {way}"
+            f"{'; '.join(passed)}; there is no other checkpoint to continue from. {way}"
             + (f", with policy.model={model} from its weights" if model else "")
         )
     return None

@@ -77,6 +77,11 @@ class DraftModel(AbstractDrafter):
             raise ValueError(
                 f"engine.drafter has {said} and warmup={self.warmup}; these are 1 or more, warmup 0 or more"
             )
+        if self.model and self.layers > 1:
+            raise ValueError(
+                f"engine.drafter.layers is {self.layers}, but the drafter {self.model} keeps all its layers; layers is for a copy of "
+                "the policy: leave out one of the two"
+            )
         if self.minibatch > self.blocks:
             raise ValueError(
                 f"engine.drafter.minibatch is {self.minibatch}, and engine.drafter.blocks keeps {self.blocks}: set it to that or less"
