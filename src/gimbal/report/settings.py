@@ -7,6 +7,7 @@ import shlex
 import statistics
 
 from gimbal.report.failures import LIVE, NO_GRADIENT
+from gimbal.report.held_out import named
 from gimbal.report.record import TOKENS, WORTH, Change, Record, Sign, short, when
 
 # Mean |change of a decision's log-probability| in one step, or the corresponding KL. Clipping begins at a ratio of 1.2, which is
@@ -101,7 +102,7 @@ def reward_hacking(record: Record) -> Sign | None:
     rose = score.by > SURE * score.error
     drop = 0.0 if passes is None or passes.error is None else -passes.by
     if record.evaluation is not None and record.evaluation.fell and (rose or _apart(record, score, record.evaluation)):
-        fell = f"the evaluation ({record.evaluation.name.removeprefix('eval/')}) fell from {record.evaluation}"
+        fell = f"the evaluation ({named(record.evaluation.name)}) fell from {record.evaluation}"
     elif passes is not None and (
         (passes.fell and score.by > score.error) or (rose and drop > max(WORTH, SURE * (passes.error or 0.0)))
     ):

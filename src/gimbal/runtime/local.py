@@ -42,7 +42,7 @@ from gimbal.report.record import Record
 from gimbal.report.reference import watch
 from gimbal.report.trackers import Trackers
 from gimbal.rewards.isolation import RewardError
-from gimbal.rewards.scoring import decided, of_all, score, weighed
+from gimbal.rewards.scoring import of_all, score, weighed
 from gimbal.runtime import best, checkpoint, compose, device, policies, sources
 from gimbal.runtime.base import Wanted
 from gimbal.runtime.device import peak_memory_mb
@@ -218,9 +218,8 @@ class Trainer:
 
     def _observed(self, groups: Sequence[Group], seen: Sequence[Group], batch: TrainBatch, version: int) -> Metrics:
         """A step's metrics besides the learner's own. ``seen``: all groups scored for it, including dropped ones."""
-        family = self.run.policy.family
+        family, judged = self.run.policy.family, self.run.judged
         answers = family.judged or bool(self.run.rewards)
-        judged = decided(self.run.rewards) if self.run.rewards else answers
         metrics = rollout_metrics(seen or groups, judged=judged, answers=answers, sources=self.run.tasks.sources)
         if not any(reward.by_place for reward in self.run.rewards):  # else texts alike need not score alike
             metrics |= repeat_metrics(seen)
@@ -435,7 +434,7 @@ class TrainingSession:
             self.schedule.append({"step": step, "batch": digest(groups), "events": trainer.host.schedule()})
         recorded = run.record_every and (step == 1 or step % run.record_every == 0)
         if recorded:
-            self.rollouts.append(step, groups, batch, self.trainer.pieces)
+            self.rollouts.append(step, groups, batch, trainer.pieces, judged=trainer.run.judged)
         self._finish(step, metrics)
         if recorded:
             self.console.sample(groups[0].rollouts[0])

@@ -23,6 +23,7 @@ from gimbal.policies.base import AbstractPolicySpec
 from gimbal.policies.token import Sampling
 from gimbal.records import AbstractSampling
 from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.scoring import decided
 from gimbal.runtime.base import AbstractRuntimeSpec, Local
 from gimbal.runtime.devices import Devices
 from gimbal.runtime.faults import Faults
@@ -155,6 +156,11 @@ class AbstractRun(ABC):
         held_out = self.held_out
         engine, workflow = (None, None) if held_out is None else (held_out.engine, held_out.workflow)
         return Driven(engine=engine or self.engine, workflow=workflow or self.workflow, owners=self.learns.owners)
+
+    @property
+    def judged(self) -> bool:
+        """Whether a rollout solves its task or does not: the first reward decides; without rewards, a return of 1 solves a text."""
+        return decided(self.rewards) if self.rewards else self.policy.family.judged
 
     @property
     @abstractmethod

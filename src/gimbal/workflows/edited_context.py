@@ -81,13 +81,13 @@ class EditedContext(AbstractWorkflow):
             )
         if self.answers < 1:
             raise ValueError(
-                f"EditedContext.answers is {self.answers}, so an episode ends after its first turn, before an edit can act: set it to 1 "
-                "or more, or use workflow='SingleTurn()'"
+                f"EditedContext.answers is {self.answers}, so an episode ends after its first turn, before an edit can act: set it to "
+                "1 or more, or use workflow='SingleTurn()'"
             )
         if not 0 < self.turn < self.window or self.overlap < 0 or self.deadline <= 0:
             raise ValueError(
-                f"EditedContext has window={self.window}, turn={self.turn}, overlap={self.overlap} and deadline={self.deadline}: a turn "
-                "of 1 or more tokens and less than the window, an overlap of 0 or more, and a number of seconds above 0"
+                f"EditedContext has window={self.window}, turn={self.turn}, overlap={self.overlap} and deadline={self.deadline}: a "
+                "turn of 1 or more tokens and less than the window, an overlap of 0 or more, and a number of seconds above 0"
             )
         try:
             groups = re.compile(self.edit).groups
