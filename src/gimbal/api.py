@@ -16,14 +16,11 @@ from typing import Any
 
 from gimbal import config, durable, recipes
 from gimbal.config.own import OwnError, fault
-from gimbal.dataflow.replay.recordings import Recordings
-from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.environments.tables import Rewritten
 from gimbal.learning.base import OfPolicy
 from gimbal.learning.method import Optimization
 from gimbal.learning.ranks import rank, several
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.commits import MaskedSampling
 from gimbal.recipes.shipped import is_model, of_model
 from gimbal.report import trackers
 from gimbal.report.comparison import Comparison
@@ -34,7 +31,7 @@ from gimbal.runtime.best import BEST
 from gimbal.runtime.evaluate import EvalResult, evaluate_held_out
 from gimbal.runtime.run import AbstractRun
 from gimbal.runtime.schedule import FILE as SCHEDULE
-from gimbal.workflows.single import SingleTurn
+from gimbal.runtime.statement import counted, statement
 
 RUNS = "runs"
 SAME = ": the result is the same as for a run started with that many steps"
@@ -217,7 +214,7 @@ def launch(
             # All ranks must make the same calls: the others have joined and would wait for this one forever.
             if resume and not several() and (done := finished(run, directory)) is not None:
                 longer = f"{resuming(directory)} steps={2 * run.steps}"
-                recipes.tell(f"{directory} is finished ({_counted(done.steps, 'step')}). To train longer: {longer}")
+                recipes.tell(f"{directory} is finished ({counted(done.steps, 'step')}). To train longer: {longer}")
                 return Result(directory=directory, run=run, summary=done)
             if resume:
                 check_writable(directory)
@@ -459,35 +456,3 @@ def to_evaluate(target: str, recipe: str, runs: Path) -> AbstractRun:
     directory = find_run(target, runs)
     run = config.load(directory, AbstractRun)[1]
     return policies.at(run, weights(directory))
-
-
-def _counted(number: int | float, noun: str) -> str:
-    return f"{number:,}".removesuffix(".0") + f" {noun}{'s' * (number != 1)}"
-
-
-def statement(run: AbstractRun) -> str:
-    """A summary of the run's settings in one sentence."""
-    rollouts = run.prompts_per_step * run.num_generations
-    moves = _counted(run.learns.optimization.epochs * run.learns.optimization.minibatches, "update")
-    if isinstance(run.store, Transitions):  # measured as replay/update_to_data
-        after = f" after the first {run.store.learning_starts:,}" if run.store.learning_starts else ""
-        moves = f"{_counted(run.store.update_to_data, 'update')} for each of them{after}"
-    elif isinstance(run.store, Recordings):
-        moves = _counted(run.store.moves, "update")
-    most = run.store.most_age(run.max_staleness) if run.staleness.bounded else None
-    age = f"at most {_counted(most, 'version')} old" if most else "of the current version"
-    age = "of any version so far" if most is None else age
-    engine = config.plain(run.engine)
-    precision = engine.get("precision")
-    sampler = f"{type(run.engine).__name__} sampler" + (f" in {precision}" if precision else "")
-    sampler += "" if isinstance(run.workflow, SingleTurn) else f" driven by {type(run.workflow).__name__}"
-    unit = run.policy.family.unit.replace("_", " ")
-    longest = run.sampling.most if isinstance(run.sampling, MaskedSampling) else run.sampling.max_length
-    longest = min(longest, engine.get("segment") or longest)  # a rollout is at most a segment of an episode
-    faults = f" {run.faults.sentence()}." if run.faults is not None else ""
-    return (
-        f"{_counted(run.steps, 'step')}, each of {_counted(run.prompts_per_step, 'prompt')} x "
-        f"{_counted(run.num_generations, 'rollout')} = {_counted(rollouts, 'rollout')} "
-        f"(at most {rollouts * longest:,} {unit}) and {moves}; "
-        f"trained on decisions {age}; {sampler}; seed {run.seed}.{faults}"
-    )
