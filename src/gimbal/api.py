@@ -97,9 +97,8 @@ def create(run: AbstractRun, recipe: str, name: str | None, runs: Path) -> Path:
     has done a step is never overwritten.
     """
     stem = f"{stem_of(recipe)}-{run.seed}" if name is None else named(name)
-    text = config.dump(
-        settled(run), recipe, str(Path.cwd())
-    )  # before the directory: a recipe that cannot be saved must not leave an empty one
+    # Before the directory: a recipe that cannot be saved must not leave an empty one.
+    text = config.dump(settled(run), recipe, str(Path.cwd()))
     count = 1
     while True:
         directory = runs / (stem if count == 1 else f"{stem}-{count}")

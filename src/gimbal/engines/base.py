@@ -329,9 +329,8 @@ class AbstractEngineWithoutWeights(AbstractEngine):
         return rollout.behavior_S
 
 
-MOST_SLOTS = (
-    65_536  # rollouts that one engine draws side by side: each is a row of every forward pass, held from the start
-)
+# Rollouts that one engine draws side by side: each is a row of every forward pass, held from the start.
+MOST_SLOTS = 65_536
 
 
 def check_slots(slots: int) -> None:

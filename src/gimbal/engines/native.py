@@ -329,9 +329,8 @@ class NativeEngine(AbstractEngine):
             live.versions, dtype=torch.long, device=self.device
         )
         for name in NOTED:
-            getattr(self.table, name)[row, first : len(known)] = (
-                0  # not passed on; what stands there is of an earlier row
-            )
+            # Not passed on; what stands there is of an earlier row.
+            getattr(self.table, name)[row, first : len(known)] = 0
         stream = philox(*request.stream).random(request.sampling.max_length)
         self.table.uniform_BL[row, first:limit] = torch.from_numpy(stream).to(self.device)
         self.table.length_B[row] = self.table.known_B[row] = len(known)

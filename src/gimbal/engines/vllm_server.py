@@ -150,9 +150,8 @@ class VLLMServerEngine(AbstractVLLM):
         self._epoch, self._lost = 0, 0
         self._asleep = False
         self._files: Path | None = None  # of the newest version
-        self._readable: frozenset[str] | None = (
-            None  # of the server's own names: those whose checksums can be told from here
-        )
+        # Of the server's own names: those whose checksums can be told from here.
+        self._readable: frozenset[str] | None = None
         self._dropped: set[str] = set()  # names in ``live`` that nobody waits for any longer
         self._answers: queue.SimpleQueue[tuple[int, str, Any]] = queue.SimpleQueue()
 

@@ -67,9 +67,8 @@ class ReasoningGym(AbstractGenerated):
 
     def _entry(self, index: int) -> dict[str, Any]:
         for attempt in range(ATTEMPTS):
-            seed = (
-                stable_hash("reasoning_gym", self.seed, attempt) % 2**31
-            )  # numpy's generators take no more than 32 bits
+            # numpy's generators take no more than 32 bits.
+            seed = stable_hash("reasoning_gym", self.seed, attempt) % 2**31
             entry = _dataset(self.name, self._parameters, seed, self.size)[index]
             if self.exclude is None or entry["question"] not in _questions(self.exclude):
                 return entry
@@ -95,9 +94,8 @@ def names() -> list[str]:
 
 def _datasets() -> dict[str, Any]:
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", '"is" with', SyntaxWarning
-        )  # of cellpylib, each time where no bytecode can be kept
+        # Of cellpylib, each time where no bytecode can be kept.
+        warnings.filterwarnings("ignore", '"is" with', SyntaxWarning)
         import reasoning_gym  # it takes a second, and only runs that use it should wait
 
     return reasoning_gym.factory.DATASETS

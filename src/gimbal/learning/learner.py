@@ -230,9 +230,8 @@ class Learner(AbstractLocalLearner):
             for group in groups:
                 group["lr"] = optimizer.learning_rate * own
             models.optimizers[name].step()
-            for weight in (
-                weight for group in groups for weight in group["params"]
-            ):  # zero_grad takes as long as small steps
+            # zero_grad takes as long as small steps.
+            for weight in (weight for group in groups for weight in group["params"]):
                 weight.grad = None
         models.updates += 1
         models.follow(names)

@@ -131,9 +131,8 @@ def hub_has(name: str, ours: str = TINY) -> None:
     try:
         if not isinstance(try_to_load_from_cache(name, "config.json"), str):  # where it lies, if it was fetched before
             HfApi().model_info(name, timeout=HUB_SECONDS)
-    except (
-        Exception
-    ) as error:  # of the hub's client or of the HTTP library under it: each means that there is no such model to be had
+    except Exception as error:
+        # Of the hub's client or of the HTTP library under it: each means that there is no such model to be had.
         why = " ".join(str(error).split())[:120]
         raise ValueError(
             f"there is no model directory {name}, and the Hugging Face Hub has no model of that name ({why}); "

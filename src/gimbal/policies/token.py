@@ -31,10 +31,8 @@ MixedPrecision = Literal["no", "bf16"]  # as accelerate and transformers call th
 LARGE_BYTES = 100_000_000
 TEMPLATE = 256  # bytes that a chat template may add
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # what configs call their number
-STRETCHED = (
-    "dynamic",
-    "longrope",
-)  # kinds of position scales that change for a whole batch once one of its rows is long
+# Kinds of position scales that change for a whole batch once one of its rows is long.
+STRETCHED = ("dynamic", "longrope")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +109,8 @@ class TokenPolicy(AbstractPolicy):
         """The prompt's tokens: those of ``columns["prompt_ids"]``, or chat messages (``columns["messages"]``) by the tokenizer's own
         template, or the prompt's text. ValueError where there are none, or more than the model's context has."""
         most = self.context
-        if (
-            len(task.prompt) > most * self.longest_token
-        ):  # before it is encoded, which takes half a minute for some megabytes
+        # Before it is encoded, which takes half a minute for some megabytes.
+        if len(task.prompt) > most * self.longest_token:
             raise ValueError(
                 f"the prompt of task {task.id} has {len(task.prompt):,} characters; this model holds at most {most:,} tokens: shorten "
                 "such rows, or leave them out"
@@ -157,9 +154,8 @@ class TokenPolicy(AbstractPolicy):
     def context(self) -> int:
         """The model's maximum length in tokens; where its config does not state it, the tokenizer's."""
         config = self.model.config.get_text_config()
-        said = (
-            config.max_position_embeddings if hasattr(config, "max_position_embeddings") else None
-        )  # GPT-2 has n_positions
+        # GPT-2 has n_positions.
+        said = config.max_position_embeddings if hasattr(config, "max_position_embeddings") else None
         return said or self.tokenizer.model_max_length
 
     @cached_property

@@ -21,10 +21,8 @@ BARS = "▁▂▃▄▅▆▇█"
 SCORED = (("reward/mean", "reward", "{:.3f}"), ("pass_rate", "pass rate", "{:.3f}"))
 # In place of the reward of rollouts that are segments: what whole episodes earned, in a step in which one ended.
 ENDED = (("reward/return/mean", "return", "{:.3f}"),)
-WRITTEN = (
-    ("loss", "loss", "{:.3f}"),
-    ("pair/accuracy", "accuracy", "{:.3f}"),
-)  # for recorded answers, in place of the reward
+# For recorded answers, in place of the reward.
+WRITTEN = (("loss", "loss", "{:.3f}"), ("pair/accuracy", "accuracy", "{:.3f}"))
 TEACHER = "distillation/kl"  # shown of a run that a teacher grades; without a reward it has no other figure
 SHOWN = (
     (TEACHER, "KL to the teacher", "{:.3f}"),

@@ -29,11 +29,8 @@ METRICS, ROLLOUTS, SUMMARY = "metrics.jsonl", "rollouts.jsonl", "summary.json"
 STOPPED = "stopped.json"  # why a run ended before its last step; written only then
 PICTURE, FRAME, FRAMES = 128, 32, 11  # pixels per side of a sample, and of a state on its path; states shown
 MASKED = "\u00b7"  # a cell of a text that is still to be filled in
-CLOCKED = (
-    "time/",
-    "perf/",
-    "pool/",
-)  # the only metrics, and fields of rollouts, that may differ between two runs of one recipe and seed
+# The only metrics, and fields of rollouts, that may differ between two runs of one recipe and seed.
+CLOCKED = ("time/", "perf/", "pool/")
 
 
 class JsonLines:

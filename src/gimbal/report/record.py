@@ -25,9 +25,8 @@ EVALUATION, CURVE = 3.0, 4.0
 WORTH = 0.05  # a change of a pass rate worth reporting; for a return, as a share of its size
 NEAR = 3  # steps around an evaluation whose spread of returns represents its own
 LOST = 0.5  # share of a score's gain whose loss counts as a fall
-LONG_RUN = (
-    200  # steps above which an experiment is shorter than the run; shorter runs show their outcome only at the end
-)
+# Steps above which an experiment is shorter than the run; shorter runs show their outcome only at the end.
+LONG_RUN = 200
 ERROR = "eval/score_error"  # the evaluation's own standard error
 RETURN = "reward/return/mean"  # of the episodes that ended in a step, where a rollout is a segment of one
 TREND = 8  # least steps for a run to have a beginning and an end, a quarter each
@@ -168,10 +167,8 @@ class Record:
         # Even, because batches of long and short rollouts alternate in a decoupled run.
         width = 2 * math.ceil(len(known) / 8)
         steps, values = zip(*known, strict=True)
-        sums = [
-            0.0,
-            *accumulate(values),
-        ]  # a window's mean is the difference of two sums: long runs have thousands of windows
+        # A window's mean is the difference of two sums: long runs have thousands of windows.
+        sums = [0.0, *accumulate(values)]
 
         def window(first: int) -> Point:
             return Point(step=int(steps[first + width - 1]), value=(sums[first + width] - sums[first]) / width)
@@ -265,9 +262,8 @@ class Record:
             shares = [(point.value * count + 1) / (count + 2) for point in (start, end)]
             return math.sqrt(sum(share * (1 - share) for share in shares) / count)
         rows = [row for row in self.rows if row.get("reward/std") is not None]
-        if (
-            name != "eval/score" or not rows or held_out.get("rewards") is not None or self.earned == RETURN
-        ):  # segments: no episode's spread
+        # Segments: no episode's spread.
+        if name != "eval/score" or not rows or held_out.get("rewards") is not None or self.earned == RETURN:
             return None
         variance = 0.0
         for point in (start, end):

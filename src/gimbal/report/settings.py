@@ -26,10 +26,8 @@ HOT, COLD = 1.5, 0.5  # sampling temperatures far from the distribution that the
 ENTROPY_LEFT = 0.25  # share of the initial entropy, without more tasks solved; learning also lowers entropy
 ENTROPY_GROWN, LOUD, USUAL_BONUS = 1.3, 0.5, 0.01  # ... and a bonus that keeps it: usual ones are 0.001 to 0.01
 GROWN = 2.0  # factor on the initial length, without more tasks solved; careful working may be half as long again
-HELD, USUAL_KL = (
-    0.1,
-    0.05,
-)  # most KL cost per decision, with advantages of size 1; a usual coefficient
+# Most KL cost per decision, with advantages of size 1; a usual coefficient.
+HELD, USUAL_KL = (0.1, 0.05)
 # Explained variance of the returns: clearly worse than a constant, and worse than an untrained critic.
 WORSE = -0.2
 EMPTY = 0.5  # share of empty evaluation answers; healthy runs have at most one in a hundred

@@ -73,9 +73,8 @@ def _with_record(
     outcome = score(Group.of(0, task, rollouts), rewards)
     scored = outcome.rollouts if isinstance(outcome, Group) else ()
     solved = [r for r in scored if (passed(r) if threshold is None else r.earned >= threshold)]
-    columns = {
-        key: value for key, value in task.columns.items() if key != "completion"
-    }  # a reference's own, if it had one
+    # A reference's own, if it had one.
+    columns = {key: value for key, value in task.columns.items() if key != "completion"}
     columns["pass_rate"] = len(solved) / len(rollouts)
     if solved:
         columns["completion"] = max(solved, key=lambda r: (r.earned, -r.length, -r.sample)).text

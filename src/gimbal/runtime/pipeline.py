@@ -77,9 +77,8 @@ class Pipeline:
         self.expected: dict[int, int] = {}  # rollouts of each group in flight, and answers to its follow-ups
         self.planned: dict[int, int] = {}  # rollouts alone; further samples are answers
         self.scoring: dict[int, Group] = {}  # with the scorer
-        self.rounds: dict[
-            int, tuple[int, int]
-        ] = {}  # (its round, rollouts asked for so far) of each group that may still grow
+        # (its round, rollouts asked for so far) of each group that may still grow.
+        self.rounds: dict[int, tuple[int, int]] = {}
         self.waiting: dict[int, tuple[Group, Scored]] = {}  # as drawn and as scored: for the rest of its round
         self.store: dict[int, Group] = {}  # finished, scored, admitted, by index
         self.drops: Counter[str] = Counter()  # groups, by reason, and "rollouts/REASON", over the whole run
@@ -92,9 +91,8 @@ class Pipeline:
         self.told = 0  # broken episodes that the user was told of, in this process
         self.uncollected: list[Finished] = []
         self.oversampling = 1.0  # groups asked for, for each one wanted; the trainer sets it before each batch
-        self.finished = self.admitted = (
-            0  # groups since the last batch, and those of them that nothing dropped but as surplus
-        )
+        # Groups since the last batch, and those of them that nothing dropped but as surplus.
+        self.finished = self.admitted = 0
         self.kept_frac = 1.0  # admitted / finished of the last batch for which any finished
         self.seen: list[Group] = []  # scored since the last batch, dropped ones included: what metrics are about
 
@@ -334,9 +332,8 @@ class Pipeline:
         if (gone := len(before.episodes) - len(after.episodes)) > 0:
             self.drops[f"rollouts/{reason}"] += gone
         counted = {id(row.decisions): int(row.mask_S.sum()) for row in before.rows}
-        was = [
-            (counted.get(id(row.decisions), 0), int(row.mask_S.sum())) for row in after.rows
-        ]  # 0: one was put in its place
+        # 0: one was put in its place.
+        was = [(counted.get(id(row.decisions), 0), int(row.mask_S.sum())) for row in after.rows]
         if masked := sum(max(0, earlier - now) for earlier, now in was):
             self.drops[f"decisions/{reason}"] += masked
 

@@ -85,9 +85,8 @@ def _models(run: AbstractRun) -> Mapping[str, SeparateWeights]:
 def _spec(run: AbstractRun, one: SeparateWeights) -> AbstractPolicySpec:
     if not one.model:
         return run.policy
-    place = Path(
-        one.model
-    )  # which drops a leading "./", without which a missing directory would be looked for on the hub
+    # Which drops a leading "./", without which a missing directory would be looked for on the hub.
+    place = Path(one.model)
     return run.policy.at(place.absolute() if one.model.startswith(".") else place)
 
 

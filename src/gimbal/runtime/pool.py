@@ -34,9 +34,8 @@ GRACE_SECONDS = 60.0  # for workers that are slow to start; after it those that 
 AHEAD = 2  # such calls outstanding, so that a worker need not wait for a learner that is slow to ask for the next
 TRIES = 3  # times that one request or group may end the member that holds it
 
-Stored = dict[
-    Stamp | None, Any
-]  # packets that are in the store already, by base, so that several members are given the same
+# Packets that are in the store already, by base, so that several members are given the same.
+Stored = dict[Stamp | None, Any]
 
 
 class PoolEngine(AbstractDistantEngine, AbstractOwner):
@@ -247,9 +246,8 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
         self._tolerance, self._form = answer
         self.ledger.join(member)
         self.schedule.member("j", member)
-        self._load(
-            member, {}
-        )  # no packet twice to one that comes in the place of another: it may be the packet that is at fault
+        # No packet twice to one that comes in the place of another: it may be the packet that is at fault.
+        self._load(member, {})
         if self._canary is not None:
             self.fleet.call(member, "watch", self._canary[1])
         self._feed()

@@ -96,9 +96,8 @@ class SeededBudget(AbstractBudget):
         self.spec, self.inside = spec, inside
         self.held: dict[str, Held] = {}  # by task, in use
         self.new: dict[str, Held] = {}  # since the step began
-        self.seeded = self.solved = (
-            0  # groups that were seeded, over the whole run, and those of them with a success since
-        )
+        # Groups that were seeded, over the whole run, and those of them with a success since.
+        self.seeded = self.solved = 0
 
     @property
     def rounds(self) -> bool:  # type: ignore[override]

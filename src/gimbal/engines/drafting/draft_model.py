@@ -188,9 +188,8 @@ class Distilled(AbstractDrafts):
 
     def rest(self) -> None:
         self.cache: SlotCache | None = None
-        self.fed_BL: Int[Tensor, "B L"] = torch.zeros(
-            0, 0, dtype=torch.long
-        )  # which token is in the cache, UNREAD: none
+        # Which token is in the cache, UNREAD: none.
+        self.fed_BL: Int[Tensor, "B L"] = torch.zeros(0, 0, dtype=torch.long)
 
     def moved(self, source: int, target: int) -> None:
         if self.cache is not None and max(source, target) < len(self.fed_BL):
@@ -361,9 +360,8 @@ def _hidden(model: Any, blocks: Sequence[Block]) -> Float[Tensor, "K H"]:
     """Behind which each drafted token stands: the last hidden state of the draft up to there."""
     device = next(model.parameters()).device
     ids_BL = pad_sequence([torch.tensor(block.ids, device=device) for block in blocks], batch_first=True)
-    hidden_BLH = model.base_model(
-        input_ids=ids_BL, use_cache=False
-    ).last_hidden_state  # padded on the right, which nothing sees
+    # Padded on the right, which nothing sees.
+    hidden_BLH = model.base_model(input_ids=ids_BL, use_cache=False).last_hidden_state
     return torch.cat(
         [row_LH[block.start - 1 : len(block.ids) - 1] for row_LH, block in zip(hidden_BLH, blocks, strict=True)]
     )
