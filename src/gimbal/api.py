@@ -142,7 +142,7 @@ def unbegun(directory: Path) -> bool:
 
 
 def is_foreign(name: str) -> bool:
-    """Whether a run without a finished step writes no file or directory of this name: it is somebody's own."""
+    """Whether it is the user's own file: a run without a finished step writes none of this name."""
     return name.removesuffix(".partial") not in {*FILES, "checkpoints", BEST, *trackers.KEPT}
 
 
@@ -230,7 +230,7 @@ def launch(
                 for sentence in advice:
                     recipes.tell(sentence.removesuffix(SAME) if edited else sentence)
 
-            if not resume:  # of a failed or killed run that was here
+            if not resume:  # of an earlier run that failed or was killed here
                 trackers.forget(directory)
             tracked = trackers.of_run(directory, () if track is None and not resume else track)
             summary = run_local(run, directory, resume=resume, name=recipe, track=tracked, begun=begun)
