@@ -282,7 +282,7 @@ class TokenPolicy(AbstractPolicy):
         return [self.tokenizer.decode([token]) for token in ids]
 
     def weights(self) -> dict[str, Tensor]:
-        """All of them, or the adapter where the rest is frozen."""
+        """All weights, or the adapter where the rest is frozen."""
         every = self.state_dict(keep_vars=True).items()
         frozen = (isinstance(tensor, nn.Parameter) and not tensor.requires_grad for _, tensor in every)
         return {name: tensor.detach() for (name, tensor), held in zip(every, frozen, strict=True) if not held}
