@@ -16,14 +16,11 @@ from typing import Any
 
 from gimbal import config, durable, recipes
 from gimbal.config.own import OwnError, fault
-from gimbal.dataflow.replay.recordings import Recordings
-from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.environments.tables import Rewritten
 from gimbal.learning.base import OfPolicy
 from gimbal.learning.method import Optimization
 from gimbal.learning.ranks import rank, several
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.commits import MaskedSampling
 from gimbal.recipes.shipped import is_model, of_model
 from gimbal.report import trackers
 from gimbal.report.comparison import Comparison
@@ -34,7 +31,7 @@ from gimbal.runtime.best import BEST
 from gimbal.runtime.evaluate import EvalResult, evaluate_held_out
 from gimbal.runtime.run import AbstractRun
 from gimbal.runtime.schedule import FILE as SCHEDULE
-from gimbal.workflows.single import SingleTurn
+from gimbal.runtime.statement import counted, statement
 
 RUNS = "runs"
 SAME = ": the result is the same as for a run started with that many steps"
@@ -100,9 +97,8 @@ def create(run: AbstractRun, recipe: str, name: str | None, runs: Path) -> Path:
     has done a step is never overwritten.
     """
     stem = f"{stem_of(recipe)}-{run.seed}" if name is None else named(name)
-    text = config.dump(
-        settled(run), recipe, str(Path.cwd())
-    )  # before the directory: a recipe that cannot be saved must not leave an empty one
+    # Before the directory: a recipe that cannot be saved must not leave an empty one.
+    text = config.dump(settled(run), recipe, str(Path.cwd()))
     count = 1
     while True:
         directory = runs / (stem if count == 1 else f"{stem}-{count}")
@@ -146,7 +142,7 @@ def unbegun(directory: Path) -> bool:
 
 
 def is_foreign(name: str) -> bool:
-    """Whether a run without a finished step writes no file or directory of this name: it is somebody's own."""
+    """Whether it is the user's own file: a run without a finished step writes none of this name."""
     return name.removesuffix(".partial") not in {*FILES, "checkpoints", BEST, *trackers.KEPT}
 
 
@@ -217,7 +213,7 @@ def launch(
             # All ranks must make the same calls: the others have joined and would wait for this one forever.
             if resume and not several() and (done := finished(run, directory)) is not None:
                 longer = f"{resuming(directory)} steps={2 * run.steps}"
-                recipes.tell(f"{directory} is finished ({_counted(done.steps, 'step')}). To train longer: {longer}")
+                recipes.tell(f"{directory} is finished ({counted(done.steps, 'step')}). To train longer: {longer}")
                 return Result(directory=directory, run=run, summary=done)
             if resume:
                 check_writable(directory)
@@ -234,7 +230,7 @@ def launch(
                 for sentence in advice:
                     recipes.tell(sentence.removesuffix(SAME) if edited else sentence)
 
-            if not resume:  # of a failed or killed run that was here
+            if not resume:  # of an earlier run that failed or was killed here
                 trackers.forget(directory)
             tracked = trackers.of_run(directory, () if track is None and not resume else track)
             summary = run_local(run, directory, resume=resume, name=recipe, track=tracked, begun=begun)
@@ -459,35 +455,3 @@ def to_evaluate(target: str, recipe: str, runs: Path) -> AbstractRun:
     directory = find_run(target, runs)
     run = config.load(directory, AbstractRun)[1]
     return policies.at(run, weights(directory))
-
-
-def _counted(number: int | float, noun: str) -> str:
-    return f"{number:,}".removesuffix(".0") + f" {noun}{'s' * (number != 1)}"
-
-
-def statement(run: AbstractRun) -> str:
-    """A summary of the run's settings in one sentence."""
-    rollouts = run.prompts_per_step * run.num_generations
-    moves = _counted(run.learns.optimization.epochs * run.learns.optimization.minibatches, "update")
-    if isinstance(run.store, Transitions):  # measured as replay/update_to_data
-        after = f" after the first {run.store.learning_starts:,}" if run.store.learning_starts else ""
-        moves = f"{_counted(run.store.update_to_data, 'update')} for each of them{after}"
-    elif isinstance(run.store, Recordings):
-        moves = _counted(run.store.moves, "update")
-    most = run.store.most_age(run.max_staleness) if run.staleness.bounded else None
-    age = f"at most {_counted(most, 'version')} old" if most else "of the current version"
-    age = "of any version so far" if most is None else age
-    engine = config.plain(run.engine)
-    precision = engine.get("precision")
-    sampler = f"{type(run.engine).__name__} sampler" + (f" in {precision}" if precision else "")
-    sampler += "" if isinstance(run.workflow, SingleTurn) else f" driven by {type(run.workflow).__name__}"
-    unit = run.policy.family.unit.replace("_", " ")
-    longest = run.sampling.most if isinstance(run.sampling, MaskedSampling) else run.sampling.max_length
-    longest = min(longest, engine.get("segment") or longest)  # a rollout is at most a segment of an episode
-    faults = f" {run.faults.sentence()}." if run.faults is not None else ""
-    return (
-        f"{_counted(run.steps, 'step')}, each of {_counted(run.prompts_per_step, 'prompt')} x "
-        f"{_counted(run.num_generations, 'rollout')} = {_counted(rollouts, 'rollout')} "
-        f"(at most {rollouts * longest:,} {unit}) and {moves}; "
-        f"trained on decisions {age}; {sampler}; seed {run.seed}.{faults}"
-    )

@@ -15,10 +15,8 @@ from gimbal.records import RENAMED_COLUMNS
 
 Kind = TypeVar("Kind")
 Remembering = TypeVar("Remembering", bound="AbstractRemembering")
-RENAMED_METHODS = {
-    "leaving": "before_update",
-    "underway": "partial_rollouts",
-}  # old names that users' classes may define
+# Old names that users' classes may define.
+RENAMED_METHODS = {"leaving": "before_update", "underway": "partial_rollouts"}
 State = Mapping[str, float]  # plain numbers: it goes into the checkpoint and into metrics.jsonl
 
 # Effects: what a part does to the run, for rules that do not care which part does it.

@@ -25,7 +25,7 @@ from torch import Tensor
 LEAST_TEMPERATURE, MOST_TEMPERATURE, MOST_LENGTH = 0.001, 1000.0, 10_000_000  # beyond, logits overflow; longest context
 VISIT = "visit"  # column of a task: how many times it was given out before, where a curriculum gives it out again
 Fault = Literal["provider", "tool", "sandbox", "environment", "agent"]  # what broke; never the policy's doing
-GRADIENT = {"gradient": True}  # metadata of a column that carries gradient
+GRADIENT = {"gradient": True}  # marks a column that carries gradient
 RENAMED_COLUMNS = {"values_NS": "new_value_NS", "values_NSM": "new_value_NSM"}  # old names that users' parts may read
 
 
@@ -46,7 +46,7 @@ class Task:
 
     @property
     def asked(self) -> str:
-        """What a person reads as the prompt: its text, or the messages of a chat, each behind its role."""
+        """The prompt as a person reads it: its text, or the messages of a chat, each after its role."""
         messages = self.columns.get("messages", ())
         if self.prompt or not is_chat(messages):
             return self.prompt
@@ -171,7 +171,7 @@ class Rollout:
     fork: tuple[int, int] | None = None
     row: int = 0  # its index within the episode
     role: str = ""  # the actor, where there are several
-    inclusion: float = 1.0  # the probability with which it was kept, where its sampler gives rows up by chance
+    inclusion: float = 1.0  # the probability that it was kept, if its sampler drops rows at random
     score: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict)  # by reward name, before weighting
 
@@ -186,7 +186,7 @@ class Rollout:
 
     @property
     def earned(self) -> float:
-        """Its score, or the sum of its dense rewards where nothing scored it."""
+        """Its score, or the sum of its dense rewards if nothing scored it."""
         return self.score if self.score is not None else float(self.reward_S.sum())
 
     @property
@@ -227,8 +227,8 @@ class Episode:
     origin: str = ""
     spent: int = 0  # decisions that were sampled for it but are in none of its rows
     acts: tuple[Acted, ...] | None = None  # by step of its environment
-    fault: Fault = "environment"  # whose the error is
-    late: bool = False  # it is that a deadline passed
+    fault: Fault = "environment"  # whose fault the error is
+    late: bool = False  # the error is a missed deadline
 
     def __post_init__(self) -> None:
         assert self.rows, "an episode holds at least one row"
@@ -272,17 +272,17 @@ class Episode:
 
     @property
     def earned(self) -> float:
-        """What it earned in all: its score, or the sum of its dense rewards where nothing scored it."""
+        """Its score, or the sum of its dense rewards if nothing scored it."""
         return self.score if self.score is not None else sum(row.earned for row in self.rows)
 
     @property
     def length(self) -> int:
-        """Its decisions; what a row took over from the row before it counts once."""
+        """Its decisions; those that a row shares with the row before it count once."""
         return sum(r.drawn if r.fork and r.fork[0] == r.sample else r.length for r in self.rows)
 
     @property
     def drawn(self) -> int:
-        """The same, minus what other episodes sampled before it split off, plus what was ``spent`` on it."""
+        """As ``length``, minus what other episodes sampled before it split off, plus what was ``spent`` on it."""
         return sum(row.drawn for row in self.rows) + self.spent
 
     @property
@@ -307,7 +307,7 @@ class Group:
 
     @classmethod
     def of(cls, index: int, task: Task, rollouts: Iterable[Rollout]) -> Group:
-        """Of episodes of one row each."""
+        """A group of episodes of one row each."""
         return cls(index=index, task=task, episodes=tuple(map(Episode.of, rollouts)))
 
     @property
@@ -329,7 +329,7 @@ class Group:
         return torch.tensor([episode.earned for episode in self.episodes], dtype=torch.float32)
 
     def keep(self, rollouts: Iterable[Rollout]) -> Group:
-        """The group with only these of its ``rollouts``, each, as it is now, the last row of its episode with its score."""
+        """The group with only these of its ``rollouts``; each replaces the last row of its episode, and its score."""
         whole = {episode.sample: episode for episode in self.episodes}
 
         def kept(last: Rollout) -> Episode:
@@ -346,7 +346,7 @@ class Drop:
     reason: str
     drawn: int = 0  # decisions that a sample cost before it was dropped
     said: str = ""  # what happened, where the user should know
-    task: str = ""  # the id of what it was at, if not surely its group's
+    task: str = ""  # the id of its task, if that may not be its group's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -372,10 +372,10 @@ class TrainBatch:
     group_N: Int[Tensor, " N"] | None = None
     sample_N: Int[Tensor, " N"] | None = None  # index within the group
     episode_N: Int[Tensor, " N"] | None = None  # rows with the same label are one attempt, and share its score
-    parent_N: Int[Tensor, " N"] | None = None  # the row that it split off, -1 if it began at the prompt
-    fork_N: Int[Tensor, " N"] | None = None  # how many first decisions it took over from that row; they are masked here
+    parent_N: Int[Tensor, " N"] | None = None  # the row that it split off from, -1 if it began at the prompt
+    fork_N: Int[Tensor, " N"] | None = None  # how many of its first decisions are that row's; they are masked here
     role_N: Int[Tensor, " N"] | None = None  # who acted: a place in ``roles``
-    current_NS: Float[Tensor, "N S"] | None = None  # the policy as this minibatch begins, without gradient
+    current_NS: Float[Tensor, "N S"] | None = None  # by the policy at the start of this minibatch, without gradient
     hidden_NSH: Float[Tensor, "N S H"] | None = None  # last hidden state, from which the decision was sampled
     score_norm_N: Float[Tensor, " N"] | None = None  # norm of the gradient of the row's summed log-probability
     value_NS: Float[Tensor, "N S"] | None = None  # critic's estimate at each decision, before the update
@@ -413,7 +413,7 @@ class TrainBatch:
 
     @property
     def scores(self) -> dict[str, Float[Tensor, " N"]]:
-        """Each reward's own verdict on each row, by the reward's name."""
+        """The scores of each reward on each row, by the reward's name."""
         return {name[6:]: value for name, value in self.facts.items() if name.startswith("score/")}
 
     def column(self, name: str, reader: object) -> Tensor:
@@ -442,7 +442,7 @@ class TrainBatch:
         return self.column("reward_NS", self).sum(-1)
 
     def select(self, rows: Int[Tensor, " M"]) -> TrainBatch:
-        """These rows, every column trimmed to the longest of them. A row whose parent is not among them has none."""
+        """These rows, every [N, S, ...] column trimmed to the longest of them. A row whose parent is not among them has none."""
         decisions = None if self.decisions is None else self.decisions.select(rows)
         if decisions is not None:
             longest = decisions.shape[1]
@@ -452,7 +452,8 @@ class TrainBatch:
             longest = int(any_S[-1]) + 1 if len(any_S) else 1
 
         def pick(value: Tensor) -> Tensor:
-            return value[rows] if value.ndim == 1 else value[rows, :longest]
+            # A fact of another second size, such as [N, copies, D], is whole.
+            return value[rows, :longest] if value.shape[1:2] == self.shape[1:2] else value[rows]
 
         columns: dict[str, Any] = {"decisions": decisions, "facts": {key: pick(x) for key, x in self.facts.items()}}
         for name in COLUMNS:
@@ -484,7 +485,7 @@ class TrainBatch:
         return replace(self, **moved)
 
 
-COLUMNS = tuple(item.name for item in fields(TrainBatch))  # once, not for each minibatch
+COLUMNS = tuple(item.name for item in fields(TrainBatch))  # computed once, not for each minibatch
 CARRY_GRADIENT = frozenset(item.name for item in fields(TrainBatch) if item.metadata == GRADIENT)
 
 

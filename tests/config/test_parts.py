@@ -85,7 +85,7 @@ def test_the_catalogue_knows_a_class_without_importing_it():
     assert (entry.module, entry.part, entry.bases) == (
         "gimbal.objectives.surrogates.clipped_ratio",
         True,
-        ("AbstractObjective",),
+        ("AbstractObjective", "AbstractPart", "ABC"),
     )
     assert entry.summary.startswith("The clipped surrogate") and entry.summary.endswith(".")
 

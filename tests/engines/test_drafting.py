@@ -400,6 +400,8 @@ def test_a_drafter_that_cannot_be_is_refused():
         DraftModel(layers=0)
     with pytest.raises(ValueError, match=r"decay=2\.0.*from 0 to 1"):
         DraftModel(decay=2.0)
+    with pytest.raises(ValueError, match=r"layers is 2, but the drafter small keeps all its layers.*leave out one"):
+        DraftModel(model="small", layers=2)
     with pytest.raises(ValueError, match="layers is 3, and the policy has 2"):
         DraftModel(layers=3).start(policy().model)
     with pytest.raises(ValueError, match="least is 3"):

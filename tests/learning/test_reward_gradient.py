@@ -278,9 +278,10 @@ def test_the_pull_is_to_the_clean_samples_of_the_base_at_one_place_of_each_path(
     assert places == set(range(STEPS))
 
 
-def test_micro_batches_and_checkpointing_change_no_gradient():
+@pytest.mark.parametrize("copies", [1, STEPS + 1])
+def test_micro_batches_and_checkpointing_change_no_gradient(copies):
     policy = flow()
-    batch, steps = batch_of(policy), GradientSteps(count=1, copies=1)
+    batch, steps = batch_of(policy), GradientSteps(count=1, copies=copies)
     whole, told, _ = ours(policy, batch, steps, coef=0.5)
     for optimization in (Optimization(microbatch_tokens=D), Optimization(checkpointing=True)):
         other, same, _ = ours(policy, batch, steps, coef=0.5, optimization=optimization)

@@ -267,6 +267,8 @@ def test_turns_parts_and_what_did_not_count_are_on_record(tmp_path):
     assert first["fork"] is None and second["fork"] == [0, 2]
     assert (second["mask"], second["part"], second["turn"]) == ([1, 0, 1], [0, 2, 0], [0, 0, 1])
     assert second["solved"]  # by the first reward, whatever the others take away
+    RolloutFile(tmp_path / "measured.jsonl", 10).append(1, [group(plain, talked)], made, pieces, judged=False)
+    assert [row["solved"] for row in JsonLines(tmp_path / "measured.jsonl").read()] == [None, None]
 
 
 def test_what_a_rollout_made_is_recorded_as_an_image_and_a_text_is_none():

@@ -1,9 +1,18 @@
 """Runs whose rewards only measure: a distance is no pass rate, and a sum of nothing no score."""
 
+import json
+from pathlib import Path
+
+import pytest
+import yaml
 from made import group, rollout
 
+import gimbal
 from gimbal.records import Task
-from gimbal.report.console import Console, figures
+from gimbal.report.console import Console
+from gimbal.report.doctor import diagnose
+from gimbal.report.files import JsonLines, Summary
+from gimbal.report.held_out import figures
 from gimbal.report.metrics import rollout_metrics
 from gimbal.rewards.digits import DigitClass, DigitDistance
 from gimbal.rewards.one_of import OneOf
@@ -57,3 +66,82 @@ def test_a_run_that_is_paid_shows_its_score_as_before():
     paid = BEFORE | {"eval/score": 0.4, "eval/pass@1": 0.5}
     assert list(figures(paid, paid)) == ["eval/pass@1", "eval/score", "eval/greedy_score"]
     assert list(figures({"eval/score": 0.0}, {"eval/score": 0.0})) == ["eval/score"]  # a return of 0
+
+
+def measured(directory: Path, distances: list[float], before: float, after: float, seed: int = 0) -> Path:
+    """A run that was only measured, by a distance: in training by ``distances``, one a step, and before and after it."""
+    directory.mkdir(parents=True)
+    held_out = {"tasks": {"class": "Conditions", "seed": 2, "size": 200}, "samples": 1}
+    run = {"seed": seed, "steps": len(distances), "held_out": held_out, "rewards": [{"class": "DigitDistance"}]}
+    (directory / "recipe.yaml").write_text(yaml.dump({"recipe": "dmd2", "run": run}))
+    for step, distance in enumerate(distances, start=1):
+        row = {"step": step, "decisions": step, "time/step": 1.0, "reward/std": 0.0, "kept_frac": 1.0, "grad_norm": 1.0}
+        figures = {"reward/data/mean": distance, "reward/data/distance": distance}
+        JsonLines(directory / "metrics.jsonl").append(ROW | row | figures)
+    Summary(
+        recipe="dmd2",
+        seed=seed,
+        steps=len(distances),
+        seconds_training=1.0,
+        tokens_generated=1,
+        before=BEFORE | {"eval/data/distance": before},
+        after=BEFORE | {"eval/data/distance": after},
+        max_age=0,
+        mean_discrepancy=None,
+        peak_memory_mb=1.0,
+    ).save(directory / "summary.json")
+    return directory
+
+
+DOWN, UP = [5.0 - 0.1 * n for n in range(24)], [2.0 + 0.2 * n for n in range(24)]
+
+
+def test_a_distance_that_shrinks_is_learned_and_one_that_doubles_is_a_fall(tmp_path):
+    better = diagnose(measured(tmp_path / "better", DOWN, 5.0, 2.7))
+    assert not better.signs
+    assert "held-out data/distance (smaller is better) from its best to the end: 5.000 (before step 1)" in better.text()
+    assert "score" not in better.text() and "data/distance (smaller is better) 3.25" in better.text()
+    worse = diagnose(measured(tmp_path / "worse", UP, 2.0, 6.6))
+    assert [sign.name for sign in worse.outcomes] == ["evaluation fell", "reward fell"]
+    assert "held-out data/distance (smaller is better) went from 2.000 (before step 1) to 6.600" in worse.text()
+    assert "data/distance (smaller is better) went from 2." in worse.outcomes[1].evidence
+
+
+def test_a_distance_that_stays_is_nothing_learned(tmp_path):
+    """The sum of rewards that only measure is always 0, which is no reason to say so of a run whose distance shrinks."""
+    long = [4.0 + 0.01 * (7 * n % 5) for n in range(80)]
+    same = diagnose(measured(tmp_path / "same", long, 4.0, 4.0))
+    assert (
+        same.name.startswith("nothing learned")
+        and "held-out data/distance (smaller is better) went from" in same.text()
+    )
+
+
+def test_runs_are_compared_by_what_they_measure(tmp_path):
+    for name, curve, after in (("near", DOWN, 2.7), ("far", UP, 6.6)):
+        for seed in range(5):
+            measured(tmp_path / f"{name}-s{seed}", curve, 4.0, after + seed / 100, seed)
+    sides = {name: str(tmp_path / f"{name}-s*") for name in ("near", "far")}
+    found = gimbal.compare(sides)
+    assert (
+        found.metric == "eval/data/distance"
+        and "final data/distance of near is lower than that of far" in found.verdict
+    )
+    assert found.pairs[0].improvement.value == 1.0 and found.pairs[0].difference.value < 0
+    assert "data/distance is better the smaller it is" in str(found) and not found.thresholds
+    assert json.dumps(found.arms[0].curve) != "[]"  # over training, by the same figure
+    with pytest.raises(ValueError, match="leave out --threshold"):
+        gimbal.compare(sides, threshold=3.0)
+
+
+def test_the_page_calls_the_lowest_distance_best(tmp_path):
+    from gimbal.report.overview import conclusion, learned
+
+    figure = "held-out data/distance (smaller is better)"
+    runs = [
+        {"family": n, "label": name, "signs": [], "learned": {"figure": figure, "after": after}}
+        for n, (name, after) in enumerate((("near", 2.7), ("far", 6.6)))
+    ]
+    assert conclusion(runs) == f"Lowest {figure} at the end: near 2.700; next far 6.600."
+    alone = learned(None, {"reward/mean": [0.0, 0.0], "reward/data/distance": [3.0, 2.0]}, None)
+    assert alone["text"].startswith("The data/distance in training (smaller is better) went from 3.000 to 2.000")

@@ -249,6 +249,12 @@ REFUSALS = [
     ),
     ({**PUSHED, "budget": Seeded()}, "only tasks for text have those", {"budget": Fixed()}),
     ({"budget": Seeded(inside=Fixed())}, "Fixed draws none", {"budget": Seeded()}),
+    ({"budget": Seeded(inside=Seeded())}, "the outer one writes the prompts", {"budget": Seeded()}),
+    (
+        {"workflow": GatedTree(roots=5), "engine": Native(slots=8, entropy=True)},
+        "5 roots, and a group has 4 rollouts: workflow.roots=4",
+        {"workflow": GatedTree(roots=4)},
+    ),
     ({"workflow": Aborting()}, "nothing here weighs those", {"advantage": InclusionNormalized()}),
     (
         {

@@ -52,6 +52,27 @@ def test_the_best_is_by_the_whole_score_and_what_has_none_is_not_solved():
     assert [task.columns["pass_rate"] for task in distilled(Worked(), threshold=0.5)] == [0.25, 0, 0]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Length(AbstractReward):
+    """A measure, which solves nothing."""
+
+    name: str = "length"
+
+    @property
+    def decides(self):
+        return False
+
+    def __call__(self, group):
+        return [float(len(r.text)) for r in group.rollouts]
+
+
+def test_where_the_first_reward_only_measures_it_says_so():
+    with pytest.raises(ValueError, match=r"length decides nothing: put one that does first.*held_out\.rewards"):
+        distilled(Length(), ExactAnswer())
+    done = distilled(Length(), ExactAnswer(), threshold=18.0)
+    assert [task.columns["pass_rate"] for task in done] == [1, 1, 1]
+
+
 def test_solved_is_what_an_evaluation_calls_so():
     """By the first reward, whatever the weights: two that share a score would never come to 1 together."""
     done = distilled(ExactAnswer(weight=0.7), Worked(weight=0.3))

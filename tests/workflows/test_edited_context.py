@@ -227,7 +227,8 @@ def test_it_continues_from_its_journal_to_the_bit(at):
         ({"edit": "a(b)(c)"}, "must have one group"),
         ({"edit": "drop"}, "must have one group"),
         ({"turn": 60}, "a turn of 1 or more tokens and less than the window"),
-        ({"answers": -1}, "counts of 0 or above"),
+        ({"overlap": -1}, "an overlap of 0 or more"),
+        ({"answers": 0}, "before an edit can act: set it to 1"),
     ],
 )
 def test_what_makes_no_sense_is_refused(fields, reason):

@@ -67,9 +67,8 @@ def _function(reference: str) -> None:
     if not file.is_file():
         raise ValueError(f"reward {reference}: there is no file {file.resolve()}")
     source = file.read_text(encoding="utf-8", errors="replace")
-    if (
-        re.search(rf"\b{name}\b", source) or "import *" in source or "globals" in source
-    ):  # it may exist: importing will show
+    # It may exist: importing will show.
+    if re.search(rf"\b{name}\b", source) or "import *" in source or "globals" in source:
         return
     try:
         there = [

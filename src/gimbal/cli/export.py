@@ -203,8 +203,8 @@ def _data(tasks: Any) -> str:
 
 def _results(directory: Path, step: int) -> list[str]:
     """The held-out evaluation before training and of this model, if the run has it, with the console's names."""
-    from gimbal.report.console import figures
     from gimbal.report.files import METRICS, SUMMARY, JsonLines, Summary
+    from gimbal.report.held_out import figures
 
     summary = Summary.load(directory / SUMMARY) if (directory / SUMMARY).is_file() else None
     row = next((row for row in JsonLines(directory / METRICS).read() if row["step"] == step), {})

@@ -97,9 +97,10 @@ def show(argv: Sequence[str]) -> int:
     import inspect
     import typing
 
-    from gimbal import api, config, recipes
+    from gimbal import config, recipes
     from gimbal.config.expected import describe
     from gimbal.config.parts import shown_fields
+    from gimbal.runtime.statement import statement
 
     asked = argv[0]
     known = {name.lower(): name for name in [*config.catalogue(), *recipes.names()]}
@@ -114,7 +115,7 @@ def show(argv: Sequence[str]) -> int:
     file, line = inspect.getsourcefile(thing), inspect.getsourcelines(thing)[1]
     print(f"{name}\n\n{inspect.getdoc(thing) or ''}\n\n{thing.__module__}:{line}  {os.path.relpath(file or '')}")
     if not isinstance(thing, type):
-        print(f"\n{api.statement(thing())}\n\n{config.dump(thing(), name)}", end="")
+        print(f"\n{statement(thing())}\n\n{config.dump(thing(), name)}", end="")
     elif dataclasses.is_dataclass(thing):
         hints = typing.get_type_hints(thing)
         print()

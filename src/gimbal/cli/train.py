@@ -140,6 +140,7 @@ def _train(arguments: Arguments) -> int:
         from gimbal.report import trackers
         from gimbal.rewards.isolation import RewardError
         from gimbal.runtime import checkpoint, compose, memory
+        from gimbal.runtime.statement import counted, statement
 
     runs = Path(arguments.flags.get("runs", api.RUNS))
     track = trackers.asked(arguments.flag("track"))
@@ -178,7 +179,7 @@ def _train(arguments: Arguments) -> int:
         if (name := arguments.flag("name")) and "seeds" not in arguments.flags:
             api.free(runs / api.named(name), run, config.dump(run, recipe))
         advice = [*notices, *recipes.warnings(run, recipe), *memory.too_long(run), *compose.accepted(run)]
-        print(f"{recipe}: {len(run.tasks):,} tasks; {api.statement(run)}")
+        print(f"{recipe}: {counted(len(run.tasks), 'task')}; {statement(run)}")
         for sentence in advice:
             recipes.tell(sentence)
     elif text := arguments.flag("seeds"):

@@ -36,41 +36,55 @@ class Entry:
     module: str
     line: int
     summary: str  # first sentence of the docstring
-    bases: tuple[str, ...]
+    bases: tuple[str, ...]  # nearest first, those of its interfaces too
     part: bool  # a dataclass: a recipe may hold it
     confidence: str  # "verified", "partial" or "abstract-only" if the docstring has a confidence line, else ""
+
+
+@cache
+def _classes() -> dict[str, tuple[str, ast.ClassDef]]:
+    """Every public class of the package by name: its module, and its source."""
+    found: dict[str, tuple[str, ast.ClassDef]] = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        module = ".".join(("gimbal", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name] = module, node
+    return found
+
+
+def _bases(name: str) -> list[str]:
+    """Of a class, nearest first; those of what is no method are not asked for."""
+    if name in NO_METHODS or name not in _classes():
+        return []
+    own = [base.id for base in _classes()[name][1].bases if isinstance(base, ast.Name)]
+    return list(dict.fromkeys([*own, *(further for base in own for further in _bases(base))]))
 
 
 @cache
 def catalogue() -> dict[str, Entry]:
     """Every public concrete class of the package by name."""
     found: dict[str, Entry] = {}
-    for file in sorted(PACKAGE.rglob("*.py")):
-        module = ".".join(("gimbal", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith(("_", "Abstract")):
-                bases = tuple(base.id for base in node.bases if isinstance(base, ast.Name))
-                part = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
-                found[node.name] = Entry(
-                    node.name,
-                    module,
-                    node.lineno,
-                    first_sentence(node),
-                    bases,
-                    part,
-                    confidence(ast.get_docstring(node)),
-                )
+    for name, (module, node) in _classes().items():
+        if not name.startswith("Abstract"):
+            part = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+            said = first_sentence(node), tuple(_bases(name)), part, confidence(ast.get_docstring(node))
+            found[name] = Entry(name, module, node.lineno, *said)
     return found
 
 
 def methods() -> dict[str, list[Entry]]:
-    """The parts that have an interface, by kind: Objective, Advantage, Reward, ..."""
+    """The parts that have an interface, by kind: Objective, Advantage, Reward, ...; by the most general of its interfaces. No tasks."""
     kinds: dict[str, list[Entry]] = {}
     for entry in catalogue().values():
-        for base in entry.bases:
-            if entry.part and base.startswith("Abstract") and base not in NO_METHODS:
+        for base in filter(_is_kind, entry.bases):
+            if entry.part and "AbstractTasks" not in entry.bases and not any(map(_is_kind, _bases(base))):
                 kinds.setdefault(base.removeprefix("Abstract").removesuffix("Spec"), []).append(entry)
     return kinds
+
+
+def _is_kind(base: str) -> bool:
+    return base.startswith("Abstract") and base not in NO_METHODS
 
 
 def confidence(docstring: str | None) -> str:

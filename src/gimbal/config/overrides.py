@@ -50,9 +50,8 @@ def override(run: Any, changes: Mapping[str, Any], notice: Callable[[str], None]
         return override(run, changes, notice)
     inside: dict[str, dict[str, Any]] = {}  # fields of parts that are still None
     special: dict[str, tuple[str, Any]] = {}  # path -> (the key that sets it, value)
-    broad: dict[
-        str, tuple[str, Any]
-    ] = {}  # the same for keys that set several paths: a key that sets only one takes precedence
+    # The same for keys that set several paths: a key that sets only one takes precedence.
+    broad: dict[str, tuple[str, Any]] = {}
     for key, value in changes.items():
         places = locate(run, key, value)
         if key in BOTH_CLIPS or any(path != key and not path.endswith("." + key) for path, _ in places):

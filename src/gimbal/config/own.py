@@ -14,9 +14,8 @@ from typing import Any
 from gimbal.config.classes import PACKAGE
 
 MOST_TOLD = 300  # characters shown of an error's message, and of a value
-LARGEST = (
-    1e15  # of a reward and of a number of an observation: the sum of 10^8 squares of such is still finite in float32
-)
+# Of a reward and of a number of an observation: the sum of 10^8 squares of such is still finite in float32.
+LARGEST = 1e15
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 

@@ -30,9 +30,8 @@ from gimbal.config.expected import at_commas, expected, fitting, quoted
 
 RECIPE_FILE = "recipe.yaml"  # in a run's directory
 REFERENCE = re.compile(r"[^:()\[\]{}'\"=]+:[A-Za-z_]\w*")  # pkg.module:name or path/file.py:name, nothing else
-WEIGHTED = re.compile(
-    rf"({REFERENCE.pattern})(?:\*([-+]?[\d.]+(?:e[-+]?\d+)?))?"
-)  # a reward with a weight: mine.py:score*0.7
+# A reward with a weight: mine.py:score*0.7.
+WEIGHTED = re.compile(rf"({REFERENCE.pattern})(?:\*([-+]?[\d.]+(?:e[-+]?\d+)?))?")
 # Kinds of parts with short forms (a function, a file name), and what turns these into a part; other values pass unchanged.
 SHORT = {
     "AbstractReward": "gimbal.rewards.function:short",
@@ -104,9 +103,8 @@ def broken(reference: str, error: Exception) -> ValueError:
     said = str(error)
     if isinstance(error, SyntaxError):  # its message already has file and line
         file, line, said = error.filename or file, error.lineno, error.msg
-    where = (
-        "" if PACKAGE in Path(file).parents else f" ({Path(file).name}, line {line})"
-    )  # called with the wrong arguments
+    # Called with the wrong arguments.
+    where = "" if PACKAGE in Path(file).parents else f" ({Path(file).name}, line {line})"
     return ValueError(f"{reference} raises {type(error).__name__}: {said}{where}")
 
 

@@ -72,9 +72,8 @@ class Fallback(AbstractPart):
             # A mean over all scores until there are many: one that began at the first of them would stray with it.
             fresh = max(1 - keep, 1 / count)
             new[name] = (1 - fresh) * state.get(name, 0.0) + fresh * score
-            new[f"{name}/error2"] = (1 - fresh) ** 2 * state.get(
-                f"{name}/error2", 0.0
-            ) + fresh**2  # of one score's variance
+            # Of one score's variance.
+            new[f"{name}/error2"] = (1 - fresh) ** 2 * state.get(f"{name}/error2", 0.0) + fresh**2
         if count >= FIRST and new["slow"] > state.get("best", -math.inf):
             new["best"], new["best/error2"] = new["slow"], new["slow/error2"]
         inside = "best" not in new or new["fast"] >= new["best"] - self._width(new)

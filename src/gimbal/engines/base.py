@@ -21,12 +21,12 @@ from gimbal.records import AbstractSampling, Drop, Episode, Rollout, Task
 
 # What an engine can do, and what a workflow may need of it.
 DRAW = "draw rows"
-CONTINUE = "go on with a row"  # that left it, after it was told something
-FORK = "fork a row"  # draw another end to its beginning
-RECORD = "record entropy"  # of each distribution that it draws from
-RIVALS = "record rivals"  # the likeliest token beside each that was drawn, of those that end no text
+CONTINUE = "go on with a row"  # a row that has left the engine, with new input
+FORK = "fork a row"  # sample another continuation of its beginning
+RECORD = "record entropy"  # the entropy of each distribution sampled from
+RIVALS = "record rivals"  # the likeliest other token that does not end the text
 READ = "read hidden states"
-ROWS = 1 << 32  # more than there are samples in a group
+ROWS = 1 << 32  # above the number of samples in a group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Request:
 
     @property
     def stream(self) -> tuple[object, ...]:
-        """The name of its random numbers."""
+        """The name of its random stream."""
         return self.seed, self.task.id, self.sample, *([f"row {self.row}"] if self.row else [])
 
 
@@ -72,12 +72,12 @@ class Finished:
 
     @classmethod
     def of(cls, key: tuple[int, int], rollout: Rollout) -> Finished:
-        """An episode of this one row."""
+        """The result that is an episode of this one row."""
         return cls(key=key, outcome=Episode.of(rollout))
 
     @property
     def settled(self) -> Episode | Drop:
-        """The outcome, where an episode that broke is a Drop: at a reward of 0 the policy would be blamed for its environment."""
+        """The outcome, with a broken episode as a Drop: a reward of 0 would blame the policy for its environment."""
         done = self.outcome
         if isinstance(done, Drop) or not done.error:
             return done
@@ -98,11 +98,11 @@ class Finished:
 
 @dataclass(frozen=True, kw_only=True)
 class Witness:
-    """What one copy of the weights assigns to the decisions of a canary, rollout by rollout."""
+    """The log-probabilities that one copy of the weights gives to the decisions of a canary, by rollout."""
 
-    who: str  # "" where there is one copy only
-    due: int  # the version that was sent to it
-    version: int  # the version that it says it has
+    who: str  # "" if there is only one copy
+    due: int  # the version sent to it
+    version: int  # the version it reports
     logprob_D: Float[Tensor, " D"]
 
 
@@ -124,16 +124,16 @@ class AbstractEngine(ABC):
     @property
     @abstractmethod
     def version(self) -> int:
-        """Of the weights it samples with; -1 before the first load."""
+        """The version of its weights; -1 before the first load."""
 
     @property
     @abstractmethod
     def tolerance(self) -> float:
-        """The largest mean |log-prob gap| to the trainer, at equal weights, that its precision explains."""
+        """The largest mean |log-prob gap| to the trainer at equal weights that its precision explains."""
 
     @property
     def computed(self) -> int | None:
-        """Tokens that rollouts have put through the model since it started; None where they are not counted."""
+        """Tokens that the model has read for rollouts since it started; None if they are not counted."""
         return None
 
     @property
@@ -152,12 +152,12 @@ class AbstractEngine(ABC):
         )
 
     def hidden(self, rollouts: Sequence[Rollout], at: int) -> Float[Tensor, "N H"]:
-        """The last hidden state behind the first ``at`` decisions of each, by the present weights. Only for an engine that can READ."""
+        """The last hidden state after the first ``at`` decisions of each, by the current weights. Only for an engine that can READ."""
         raise ValueError(f"{type(self).__name__} cannot read hidden states: use engine=Native()")
 
     @abstractmethod
     def step(self) -> list[Finished]:
-        """Draw the next decision of every live request; what ended is returned. Deterministic."""
+        """Sample the next decision of every live request, and return those that ended. Deterministic."""
 
     @abstractmethod
     def cancel(self, key: tuple[int, int]) -> Rollout | None:
@@ -178,45 +178,45 @@ class AbstractEngine(ABC):
 
     @abstractmethod
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
-        """Log-probabilities of the decisions of this rollout by the sampling path itself: the witness of delivery."""
+        """Log-probabilities of this rollout's decisions, computed by the sampling path itself, for the proof of delivery."""
 
     def witness(self, version: int, canary: Sequence[Rollout]) -> list[Witness]:
-        """The testimony of every copy of the weights that has something new to say; ``version`` was sent last."""
+        """The witnesses of all copies of the weights that have news; ``version`` was sent last."""
         logprob_D = torch.cat([self.score(rollout).cpu() for rollout in canary])
         return [Witness(who="", due=version, version=self.version, logprob_D=logprob_D)]
 
     @property
     def form(self) -> Form | None:
-        """How its copies hold what they are given; None where nothing of it can be read back."""
+        """How its copies store the weights; None if they cannot be read back."""
         return None
 
     def manifest(self, tensors: Mapping[str, Tensor]) -> Prints | None:
-        """What a reading must be once these, all of the trainer's, have been loaded; None where there is no reading."""
+        """The reading to expect after these tensors of the trainer are loaded; None if there is no reading."""
         return None if self.form is None else self.form.prints(tensors)
 
     def reading(self) -> Reading | None:
-        """What the copy in this process holds now; None where there is none, or nothing of it can be read."""
+        """Checksums of what the copy in this process holds; None if there is no copy, or it cannot be read."""
         return None
 
     def heard(self, *, wait: bool) -> list[Receipt]:
-        """Of loads in other processes, since the last call. ``wait``: until those with nothing to draw have answered."""
+        """Readings after loads in other processes since the last call. ``wait`` for processes that are idle."""
         return []
 
     @property
     def separate(self) -> Mapping[str, AbstractEngine]:
-        """The engines of models that are trained beside the policy, by name: each is loaded, and proved, by itself."""
+        """The engines of models trained beside the policy, by name; each is loaded and proved on its own."""
         return {}
 
     def metrics(self) -> Mapping[str, float]:
-        """Its metrics since the last call, under its own name."""
+        """Metrics since the last call."""
         return {}
 
     def rest(self) -> None:
-        """Release memory until the next ``load``; nothing is in flight, and nothing is sampled or read until then."""
+        """Release memory until the next ``load``. Nothing is in flight, and nothing is sampled or read until then."""
         return None
 
     def close(self) -> None:
-        """End what it has started outside of this process. Nothing is asked of it afterwards."""
+        """End what it started outside this process. It is not used afterwards."""
         return None
 
     @abstractmethod
@@ -329,9 +329,8 @@ class AbstractEngineWithoutWeights(AbstractEngine):
         return rollout.behavior_S
 
 
-MOST_SLOTS = (
-    65_536  # rollouts that one engine draws side by side: each is a row of every forward pass, held from the start
-)
+# Rollouts in progress at a time in one engine; each is a row of every forward pass, allocated at the start.
+MOST_SLOTS = 65_536
 
 
 def check_slots(slots: int) -> None:
@@ -351,7 +350,7 @@ def overtaken(cache: str, whole: Composition) -> Iterator[Verdict]:
 
 
 class AbstractSampler(ABC):
-    """What runtimes start to sample rollouts: an engine, or an engine and its driver."""
+    """What a runtime starts to sample rollouts: an engine, or an engine with the workflow that drives it."""
 
     @property
     def whole(self) -> bool:
@@ -360,7 +359,7 @@ class AbstractSampler(ABC):
 
     @abstractmethod
     def start(self, policy: AbstractPolicy) -> AbstractEngine:
-        """A live one for the policy's architecture, without weights until the first ``load``."""
+        """A live engine for the policy's architecture; it has no weights before the first ``load``."""
 
 
 class AbstractEngineSpec(AbstractPart, AbstractSampler):

@@ -30,7 +30,7 @@ class SlotCache(Cache):
         self.keys: list[Tensor] = []  # by layer: [slots, heads, capacity, width]
         self.values: list[Tensor] = []
         self.capacity = 0
-        self.least = 0  # capacity of the first reservation: what the cache had in the run that this one continues with
+        self.least = 0  # capacity of the first reservation, from the run that this one continues
         self._collected: list[tuple[Tensor, Tensor]] | None = None
         self._row_B1 = self._position_BK = torch.empty(0, 0, dtype=torch.long)
         self._extent = 0
@@ -93,7 +93,7 @@ class SlotCache(Cache):
         self.capacity = capacity
 
     def clear(self) -> None:
-        """Release the memory. It will be as wide again later: reads must not depend on a pause."""
+        """Release the memory, but remember the width, because reads must not depend on a pause."""
         self.least, self.capacity = self.capacity, 0
         self.keys, self.values, self._collected = [], [], None
 
@@ -112,7 +112,7 @@ def read_on(
     extent: int,
     most: Int[Tensor, " B"] | int | None = None,
 ) -> Float[Tensor, "B K V"]:
-    """Logits behind further tokens of the live rows. ``most``: the last position that the model knows, where some stand behind it."""
+    """Logits after further tokens of the live rows. ``most``: the model's last position, where padding may go beyond it."""
     cache.decode(position_BK, extent)
     place_1L = torch.arange(extent, device=position_BK.device)[None]
     within_BK = position_BK
@@ -147,7 +147,7 @@ _continuing: dict[str, tuple[bool, str]] = {}
 
 
 def check_continues(model: Any, width: int = 1) -> None:
-    """Refuse a model whose output with this cache, that many tokens at a time, differs from its own single forward pass."""
+    """Refuse a model whose output with this cache, ``width`` tokens at a time, differs from its own single forward pass."""
     if (known := f"{width} {exact.kind(model)}") not in _continuing:
         with torch.inference_mode(), exact.narrow(model):
             ids = exact.tried(model)
@@ -171,7 +171,7 @@ def check_continues(model: Any, width: int = 1) -> None:
 
 
 def _continued(model: Any, ids: Tensor, width: int) -> Tensor:
-    """The logits after the prompt of ``exact.tried``, as the engine comes to them."""
+    """The logits after the prompt of ``exact.tried``, computed as the engine does."""
     cache, first = SlotCache(len(ids)), exact.PROMPT
     cache.collect()
     model(input_ids=ids[:, :first], past_key_values=cache, use_cache=True)

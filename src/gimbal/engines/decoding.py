@@ -14,7 +14,7 @@ from gimbal.engines.cache import EXTENT, SlotCache, check_continues, read_on
 from gimbal.engines.drafting.base import LEAD, AbstractDrafter, Fronts, Length
 from gimbal.engines.sampling import Distributions, draw
 
-# Of a decision where they are asked for, and of none that was passed on.
+# Recorded for a decision on request; decisions that were passed on have none.
 NOTED = ("entropy_BL", "rival_BL", "rival_logprob_BL")
 POSITIONS = ("ids_BL", "behavior_BL", "version_BL", "uniform_BL", *NOTED)  # by row and position
 
@@ -32,7 +32,7 @@ class RowTable:
         self.rival_logprob_BL = torch.zeros(slots, 0, device=device)
         self.version_BL = torch.zeros(slots, 0, dtype=torch.long, device=device)
         self.uniform_BL = torch.zeros(slots, 0, dtype=torch.float64, device=device)
-        self.longest = 0  # of known_B of the live rows, without asking the device
+        self.longest = 0  # known_B of the live rows, kept here to avoid asking the device
 
     def reserve(self, length: int) -> None:
         if length > self.ids_BL.shape[1]:
@@ -46,7 +46,7 @@ class RowTable:
             tensor[target] = tensor[source]
 
     def store(self, row: int) -> dict[str, Tensor]:
-        """The tokens of a row that are sampled but not exposed yet."""
+        """The tokens of each row that are sampled but not exposed yet."""
         span = slice(int(self.length_B[row]), int(self.known_B[row]))
         return {name: getattr(self, name)[row, span].clone() for name in POSITIONS}
 
@@ -61,13 +61,13 @@ class RowTable:
         self.longest = int(self.known_B[:n].max()) if n else 0
 
     def show(self, n: int) -> Int[Tensor, " B"]:
-        """One more decision of each row."""
+        """Expose one more decision of each row."""
         token_B = self.ids_BL[torch.arange(n, device=self.device), self.length_B[:n]]
         self.length_B[:n] += 1
         return token_B
 
     def void(self, n: int) -> None:
-        """Forget what does not show yet."""
+        """Drop what is not exposed yet."""
         self.known_B.copy_(self.length_B)
         self.measure(n)
 
@@ -86,7 +86,7 @@ class Decoder:
             self.pace = Length(drafter, costs)
 
     def state_dict(self) -> dict[str, Any]:
-        """How drafting goes; {} without a drafter."""
+        """The state of drafting; {} without a drafter."""
         if self.drafts is None or self.pace is None:
             return {}
         return {"of": type(self.drafts).__name__, "pace": self.pace.state_dict(), "drafts": self.drafts.state_dict()}
@@ -103,11 +103,11 @@ class Decoder:
 
     @property
     def spare(self) -> int:
-        """Positions behind its limit that a row which drafts less than others is filled up with."""
+        """Positions beyond the limit of a row, where it is padded because other rows draft more."""
         return 0 if self.pace is None else self.pace.spec.longest
 
     def due(self, n: int) -> bool:
-        """Whether a row has nothing in store."""
+        """Whether some row has no sampled token left to expose."""
         return self.pace is None or bool((self.table.known_B[:n] == self.table.length_B[:n]).any())
 
     def draw(
@@ -121,7 +121,7 @@ class Decoder:
         if self.distributions is None:
             self.distributions = Distributions.of([request.sampling for request, _ in rows], table.device)
         live, known_B = torch.arange(n, device=table.device), table.known_B[:n].clone()
-        # Drawn to its end before that shows: nothing is added to such a row.
+        # A row sampled to its end that is not exposed yet gets nothing more.
         over_B = torch.isin(table.ids_BL[live, known_B - 1], ends) | (known_B >= table.limit_B[:n])
         over_B &= known_B > table.length_B[:n]
         counts = self._drafted(rows, over_B, ends)
@@ -199,8 +199,8 @@ class Decoder:
     def forward(
         self, model: Any, id_BK: Int[Tensor, "B K"], position_BK: Int[Tensor, "B K"], beyond: int
     ) -> Float[Tensor, "B K V"]:
-        """Logits behind these tokens of the live rows; the last is ``beyond`` the newest that is known."""
+        """Logits after these tokens of the live rows; the last token is ``beyond`` the newest known one."""
         extent = -(-(self.table.longest + beyond) // EXTENT) * EXTENT
-        # What fills a row up may stand where the model has no positions.
+        # Padding may reach beyond the model's positions.
         most_B = self.table.limit_B[: len(id_BK)] - 1 if beyond else None
         return read_on(model, self.slots, id_BK, position_BK, extent, most_B)

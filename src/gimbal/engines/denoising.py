@@ -124,21 +124,20 @@ class DenoisingEngine(AbstractStepwise[LivePath, DenoiserPolicy]):
 
     def _draw(self, sampler: str, paths: Sequence[LivePath]) -> None:
         """The next step of each."""
-        at = [path.length for path in paths]
-        amplitude_B = torch.stack([path.amplitude_S[s] for path, s in zip(paths, at, strict=True)])
+        amplitude_B = torch.stack([path.amplitude_S[path.length] for path in paths])
         mean_BD, std_B = self._policy.step(
             torch.stack([path.states[-1] for path in paths]),
-            torch.stack([path.schedule.level_SL[s] for path, s in zip(paths, at, strict=True)]),
-            torch.stack([path.schedule.time_S[s] for path, s in zip(paths, at, strict=True)]),
+            torch.stack([path.schedule.level_SL[path.length] for path in paths]),
+            torch.stack([path.schedule.time_S[path.length] for path in paths]),
             amplitude_B,
             torch.tensor([path.label for path in paths]),
             sampler,
         )
-        noise_BD = torch.stack([path.noise_SD[s] for path, s in zip(paths, at, strict=True)])
+        noise_BD = torch.stack([path.noise_SD[path.length] for path in paths])
         std_B = std_B.where(amplitude_B > 0, 0)
         next_BD = mean_BD + std_B.reshape(-1, *[1] * (noise_BD.ndim - 1)) * noise_BD
         logprob_B = log_density(next_BD, mean_BD, std_B.where(std_B > 0, 1), 1.0).where(std_B > 0, 0)
-        if sampler == ODE:  # as the policy evaluates it: only the last one counts
+        if sampler == ODE:  # as the policy evaluates it; only that of the last step counts
             first_BD = torch.stack([path.means[0] if path.means else mean_BD[i] for i, path in enumerate(paths)])
             logprob_B = log_density(next_BD, first_BD, torch.ones_like(std_B), 1.0)
         parts = zip(paths, next_BD.unbind(), mean_BD.unbind(), std_B.tolist(), logprob_B, strict=True)

@@ -164,7 +164,7 @@ class NativeEngine(AbstractEngine):
         self.copy.load(state)
         self._version = version
         self._forget()
-        self.table.void(len(self.rows))  # what is in store is of the old weights
+        self.table.void(len(self.rows))  # what is stored belongs to the old weights
         if self.decoder.drafts is not None:
             self.decoder.drafts.load()
         if self.spec.cache == "recompute" and self.rows:
@@ -175,7 +175,7 @@ class NativeEngine(AbstractEngine):
                 self.slots.place([row], prefix)
 
     def rest(self) -> None:
-        """Keys and values go; the weights wait in main memory."""
+        """Free keys and values, and move the weights to main memory."""
         assert not self.in_flight, "an engine rests when nothing is in flight"
         self.copy.move(torch.device("cpu"))
         self.slots.clear()
@@ -184,7 +184,7 @@ class NativeEngine(AbstractEngine):
         self._forget()
 
     def _forget(self) -> None:
-        """Keys and values of old weights must not start a new rollout."""
+        """Drop keys and values of old weights, which must not start a new rollout."""
         self._prefix, self._ended = None, []
         for live in self.queue:
             live.cache = None
@@ -295,7 +295,7 @@ class NativeEngine(AbstractEngine):
         if start == len(self.rows):
             return
         self.decoder.distributions = None
-        prefixes: dict[tuple[Any, ...], list[int]] = {}  # the same words about another image are another prefix
+        prefixes: dict[tuple[Any, ...], list[int]] = {}  # the same text with another image is another prefix
         for row in range(start, len(self.rows)):
             live = self.rows[row]
             known = (*live.prompt, *live.drawn)
@@ -309,7 +309,7 @@ class NativeEngine(AbstractEngine):
             prefixes.setdefault((*live.images, *(known[:-1] or known)), []).append(row)
         missing = [prefix for prefix in prefixes if self._prefix is None or prefix != self._prefix[0]]
         if self._prefix is not None and self._prefix[0] in prefixes:
-            self.slots.reserve(self.table.ids_BL.shape[1], self._prefix[1])  # this one may be longer than all before it
+            self.slots.reserve(self.table.ids_BL.shape[1], self._prefix[1])  # this one may be the longest so far
             self.slots.place(prefixes[self._prefix[0]], self._prefix[1])
         images = [self.rows[prefixes[prefix][0]].images for prefix in missing]
         known = [prefix[len(paths) :] for prefix, paths in zip(missing, images, strict=True)]
@@ -329,9 +329,8 @@ class NativeEngine(AbstractEngine):
             live.versions, dtype=torch.long, device=self.device
         )
         for name in NOTED:
-            getattr(self.table, name)[row, first : len(known)] = (
-                0  # not passed on; what stands there is of an earlier row
-            )
+            # Not passed on; what stands there is of an earlier row.
+            getattr(self.table, name)[row, first : len(known)] = 0
         stream = philox(*request.stream).random(request.sampling.max_length)
         self.table.uniform_BL[row, first:limit] = torch.from_numpy(stream).to(self.device)
         self.table.length_B[row] = self.table.known_B[row] = len(known)
@@ -373,7 +372,7 @@ class NativeEngine(AbstractEngine):
         self._ended = []
         for row in sorted(stops, reverse=True):
             if self.extended:
-                length = int(self.table.length_B[row]) - 1  # the newest token has not been put through the model
+                length = int(self.table.length_B[row]) - 1  # the model has not read the newest token yet
                 ids = self.table.ids_BL[row, :length].tolist()
                 self._ended.append(Ended(ids, self.rows[row].images, self.slots.take(row, length)))
             if self.decoder.drafts is not None:
@@ -382,7 +381,7 @@ class NativeEngine(AbstractEngine):
             self._free(row)
         return finished
 
-    @torch.inference_mode(False)  # what leaves the engine are ordinary tensors
+    @torch.inference_mode(False)  # the engine returns ordinary tensors
     def _rollout(self, row: int, stop: str) -> Rollout:
         live, length = self.rows[row], int(self.table.length_B[row])
         first = len(live.prompt)
@@ -486,14 +485,14 @@ class NativeEngine(AbstractEngine):
             self._occupy(row, item, (*item.prompt, *item.drawn))
             span = slice(len(item.prompt), len(item.prompt) + len(item.drawn))
             for name in NOTED:
-                if (column := held.get(name.removesuffix("_BL"))) is not None:  # checkpoints of before have no rivals
+                if (column := held.get(name.removesuffix("_BL"))) is not None:  # older checkpoints have no rivals
                     getattr(self.table, name)[row, span] = column
             self.slots.reserve(self.table.ids_BL.shape[1], held["cache"])
             self.slots.place([row], held["cache"])
             if self.decoder.drafts is not None:
                 self.table.restore(row, held.get("store", {}))
         self._prefix = state["prefix"]
-        # Checkpoints of before have no rows that ended, nor what was known of those that wait: it is computed.
+        # Older checkpoints lack ended rows and the cache of waiting ones, which is computed again.
         self._ended = [Ended(*row) for row in state.get("ended", ())]
         self.decoder.distributions = None
         self.decoder.load_state_dict(state.get("drafts") or {})

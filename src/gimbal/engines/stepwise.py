@@ -1,4 +1,4 @@
-"""What engines of denoising policies have in common: rollouts under way side by side, and a step that evaluates the network on all."""
+"""What engines of denoising policies have in common: rollouts in progress, and a step that evaluates the network on all of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Policy = TypeVar("Policy", bound=AbstractPolicy)
 
 
 class AbstractStepwise(AbstractEngine, Generic[Live, Policy]):
-    """At most ``slots`` rollouts under way, in the order of their start; each step takes all of them a step further."""
+    """At most ``slots`` rollouts in progress, in the order of their start; each step advances all of them."""
 
     def __init__(self, policy: Policy, slots: int, precision: Precision, tolerance: float) -> None:
         self._policy = copy.deepcopy(policy).eval().requires_grad_(False)
@@ -50,7 +50,7 @@ class AbstractStepwise(AbstractEngine, Generic[Live, Policy]):
 
     @abstractmethod
     def check(self, sampling: AbstractSampling) -> None:
-        """ValueError for a sampling that is not this policy's."""
+        """ValueError if these settings are not for this policy."""
 
     @abstractmethod
     def begin(self, request: Request) -> Live: ...
@@ -61,7 +61,7 @@ class AbstractStepwise(AbstractEngine, Generic[Live, Policy]):
 
     @abstractmethod
     def saved(self, live: Live) -> dict[str, Any]:
-        """What a rollout under way is made of again. Random numbers are not saved: they follow from the name of its request."""
+        """All that ``restored`` needs of a rollout in progress. Random numbers are not saved: they follow from its request."""
 
     @abstractmethod
     def restored(self, saved: Mapping[str, Any]) -> Live: ...
@@ -135,7 +135,8 @@ class HeldWeights:
     """The tensors of a sampler's copy, reloaded in its precision.
 
     bfloat16 casts the weights and computes in bfloat16, except for means and log-probabilities. int8 rounds the weight of every
-    linear layer to 8 bits, one scale per output channel, and computes in float32, as Native does; one that is an embedding too stays.
+    linear layer to 8 bits, one scale per output channel, and computes in float32, as Native does; a layer that is tied to an embedding
+    stays as it is.
     """
 
     def __init__(self, own: AbstractPolicy, policy: AbstractPolicy, precision: Precision) -> None:
@@ -143,7 +144,7 @@ class HeldWeights:
         dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         own.to(dtype)
         kept = unsaved(policy)
-        for name in kept:  # such as embeddings of positions, which nobody delivers
+        for name in kept:  # such as position embeddings, which a weight sync does not send
             path, _, last = name.rpartition(".")
             own.get_submodule(path).register_buffer(last, policy.get_buffer(name).clone(), persistent=False)
         embedded = {id(m.weight) for m in own.modules() if isinstance(m, nn.Embedding)}

@@ -135,17 +135,14 @@ class UnmaskingEngine(AbstractStepwise[LiveText, MaskedPolicy]):
         width_M = torch.tensor([len(text.prompt) + n for text, n in zip(live, seen, strict=True)])
         text_ML = torch.full((len(live), int(width_M.max())), 0)
         masked_ML = torch.zeros_like(text_ML, dtype=torch.bool)
-        uniform_ML, first_u_M = torch.zeros(2, *text_ML.shape, dtype=torch.float64), torch.zeros(len(live), 1).double()
+        # Random numbers: for the first cell that is committed, for the others, and for the tokens.
+        first_u_M, uniform_ML = torch.zeros(len(live), 1).double(), torch.zeros(2, *text_ML.shape, dtype=torch.float64)
         for m, (text, n) in enumerate(zip(live, seen, strict=True)):
             start, end = len(text.prompt), len(text.prompt) + n
             text_ML[m, :end] = torch.tensor([*text.prompt, *text.cells[:n]])
             masked_ML[m, start:end] = text_ML[m, start:end] == self._policy.mask
             drawn = torch.from_numpy(philox("unmask", *text.request.stream, text.passes).random(2 * n + 1))
-            first_u_M[m], uniform_ML[0, m, start:end], uniform_ML[1, m, start:end] = (
-                drawn[0],
-                drawn[1 : n + 1],
-                drawn[n + 1 :],
-            )
+            first_u_M[m], uniform_ML[:, m, start:end] = drawn[0], drawn[1:].view(2, n)
         temperature_M = torch.tensor([text.sampling.temperature for text in live])
         token_ML, logprob_ML = torch.zeros_like(text_ML), torch.zeros(text_ML.shape)
         confidence_ML = torch.zeros(text_ML.shape)

@@ -45,8 +45,9 @@ from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
 from gimbal.records import Rollout
 
 TICK = 0.05  # seconds of the longest wait for an answer in one step
-LOSSES_IN_A_ROW = 3  # times that the server was lost with no rollout finished in between, after which the run ends
-READ_EVERY = 8  # versions: of these the first two are held against the server's own checksums, which read all it holds
+LOSSES_IN_A_ROW = 3  # losses of the server in a row, without a finished rollout, that end the run
+# Of so many versions the first two are compared with the server's own checksums, which read all its weights.
+READ_EVERY = 8
 MOST_AT_ONCE = 256  # tokens drawn before stop strings are looked for: the server has no tokenizer
 OWN = {
     "cache_gb": 4.0,
@@ -150,10 +151,9 @@ class VLLMServerEngine(AbstractVLLM):
         self._epoch, self._lost = 0, 0
         self._asleep = False
         self._files: Path | None = None  # of the newest version
-        self._readable: frozenset[str] | None = (
-            None  # of the server's own names: those whose checksums can be told from here
-        )
-        self._dropped: set[str] = set()  # names in ``live`` that nobody waits for any longer
+        # Of the server's own names: those whose checksums can be told from here.
+        self._readable: frozenset[str] | None = None
+        self._dropped: set[str] = set()  # names in ``live`` that were cancelled
         self._answers: queue.SimpleQueue[tuple[int, str, Any]] = queue.SimpleQueue()
 
     def _made(self) -> tuple[tempfile.TemporaryDirectory[str], list[str]]:
@@ -196,7 +196,7 @@ class VLLMServerEngine(AbstractVLLM):
         weights = self._fit(state)
         before, self._loads = self._files, self._loads + 1
         self._files = Path(self._scratch.name) / f"{self._loads}"
-        write_weights(weights, self._names, self._files)  # the server draws on meanwhile
+        write_weights(weights, self._names, self._files)  # the server keeps generating in the meantime
         self._version = version
         try:
             self._bring()
@@ -258,7 +258,7 @@ class VLLMServerEngine(AbstractVLLM):
                 **distribution(rollout.sampling),
                 "max_tokens": 1,
                 "seed": 0,
-                "logprobs": 2,  # it is the second after the token drawn, unless it is that one
+                "logprobs": 2,  # the second after the sampled token, unless they are the same
                 "logprob_token_ids": [token, token],
                 "detokenize": False,
             }
@@ -303,7 +303,7 @@ class VLLMServerEngine(AbstractVLLM):
         def wait() -> None:
             try:
                 answer: Any = self._generate(name, ids, params)
-            except Exception as error:  # to be raised, or handled, in the thread of the run
+            except Exception as error:  # raised or handled in the run's thread
                 answer = error
             self._answers.put((epoch, name, answer))
 
@@ -326,7 +326,7 @@ class VLLMServerEngine(AbstractVLLM):
             self._advance()
 
     def _advance(self) -> None:
-        """Take in what has been answered; waits a moment if nothing has."""
+        """Process the answers that have arrived; wait a moment if there are none."""
         if not self.live:
             return
         try:
@@ -338,9 +338,9 @@ class VLLMServerEngine(AbstractVLLM):
         gone: ServerGone | None = None
         for epoch, name, answer in sorted(answers, key=lambda one: (len(one[1]), one[1])):
             if epoch != self._epoch:
-                continue  # of a server that was lost since; it has been asked for again
+                continue  # from a server that is lost; the request was sent again
             if isinstance(answer, ServerGone):
-                gone = answer  # after the others: what they brought is not drawn again
+                gone = answer  # after the others, whose results are kept
             elif isinstance(answer, Exception):
                 raise answer
             else:
@@ -357,7 +357,7 @@ class VLLMServerEngine(AbstractVLLM):
             live.versions.append(version)
             if completed(live.drawn, stops, self.policy.decode):
                 stop = "stop"
-                break  # what was drawn behind it belongs to nothing
+                break  # what was sampled after it is dropped
         if name in self._dropped:
             self._dropped.remove(name)
             return
@@ -377,7 +377,7 @@ class VLLMServerEngine(AbstractVLLM):
     # Weights, and a server that is lost ---------------------------------------------------------------------------------------------
 
     def _bring(self) -> None:
-        """Have the server load the newest files between two of its steps; unfinished rollouts wait there. Raises ServerGone."""
+        """Have the server load the newest files between two steps, while unfinished rollouts wait. Raises ServerGone."""
         assert self._files is not None
         if self._asleep:
             self.client.post("/wake_up")
@@ -390,7 +390,7 @@ class VLLMServerEngine(AbstractVLLM):
         self.client.post("/resume")
 
     def _recovered(self, call: Any) -> Any:
-        """The answer of a server, which is brought back if it is lost."""
+        """The server's answer to a call; a lost server is started again first."""
         try:
             return call()
         except ServerGone as error:
@@ -398,7 +398,7 @@ class VLLMServerEngine(AbstractVLLM):
             return call()
 
     def _recover(self, why: str) -> None:
-        """Another server in the place of one that is lost, with the newest weights; what was with that one is asked for again."""
+        """Replace a lost server by a new one with the newest weights, and send it the lost requests again."""
         self._lost += 1
         if self._lost > LOSSES_IN_A_ROW:
             raise Unserved(

@@ -49,6 +49,26 @@ class AbstractTasks(AbstractPart, ABC):
         return {}
 
 
+class AbstractGenerated(AbstractTasks):
+    """``size`` tasks, each generated when it is asked for."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int: ...
+
+    @abstractmethod
+    def task(self, index: int) -> Task:
+        """The task of this index, from 0 to ``size`` - 1."""
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Task:
+        if not 0 <= index < self.size:
+            raise IndexError(f"there is no task {index} of {self.size}")
+        return self.task(index)
+
+
 def question(task: Task) -> int:
     """The same number for tasks that ask the same: of the same text, the same images, and the same files in a terminal."""
     files = json.dumps(task.columns.get("files"), sort_keys=True, default=str)

@@ -131,9 +131,8 @@ class Apis(AbstractEnvironment):
 
         wanted = self._entry["ground_truth"][self._turn]
         right = [_executed(self._theirs, *_read(call, self._theirs)) for call in wanted]
-        if (
-            not wanted
-        ):  # what is asked for cannot be done yet, and whatever was done shows in the states of the next turn
+        # What is asked for cannot be done yet, and whatever was done shows in the states of the next turn.
+        if not wanted:
             return True
         if not self._made or not package.state_checker(self._mine, self._theirs)["valid"]:
             return False
@@ -212,9 +211,8 @@ def _executed(live: Mapping[str, Any], name: str, arguments: Mapping[str, Any]) 
     """What a function answers, as text, as the package writes it."""
     try:
         said = _method(live, name)(**arguments)
-    except (
-        Exception
-    ) as error:  # whatever a function of the package raises at such arguments is told to the policy there
+    except Exception as error:
+        # Whatever a function of the package raises at such arguments is told to the policy there.
         return f"Error during execution: {error}"
     if not isinstance(said, dict):
         return str(said)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from random import Random
 from string import ascii_letters, ascii_lowercase
 
-from gimbal.environments.base import AbstractTasks
+from gimbal.environments.base import AbstractGenerated
 from gimbal.records import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Families(AbstractTasks):
+class Families(AbstractGenerated):
     """Tasks of families: the answer is the family's digit, and the prompt a topic of four letters, then the letter of the family.
 
     Each family has a topic. With probability ``misleading`` a task has that of another family, so that most of its neighbours by their
@@ -32,12 +32,7 @@ class Families(AbstractTasks):
                 "probability"
             )
 
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Task:
-        if not 0 <= index < self.size:
-            raise IndexError(f"task {index} of {self.size}")
+    def task(self, index: int) -> Task:
         rules = Random(f"families:{self.seed}")
         letters = rules.sample(ascii_letters, self.families)
         topics = [word(rules) for _ in letters]
@@ -55,7 +50,7 @@ class Families(AbstractTasks):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaseTurns(AbstractTasks):
+class CaseTurns(AbstractGenerated):
     """Tasks with up to ``most`` cases before them, for SFT: ``columns["completion"]`` is the answer of one of the cases, by chance, or
     a guess where there is none. Generated from (``seed``, index)."""
 
@@ -63,12 +58,7 @@ class CaseTurns(AbstractTasks):
     seed: int = 0
     size: int = 1_000_000
 
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Task:
-        if not 0 <= index < self.size:
-            raise IndexError(f"task {index} of {self.size}")
+    def task(self, index: int) -> Task:
         rng = Random(f"case turns:{self.seed}:{index}")
         cases = [
             (f"{word(rng)}{rng.choice(ascii_letters)}>", str(rng.randrange(10)))

@@ -7,14 +7,14 @@ from functools import cached_property
 from random import Random
 from typing import Literal
 
-from gimbal.environments.base import AbstractTasks
+from gimbal.environments.base import AbstractGenerated
 from gimbal.environments.demonstrations import SLIPS, solve_chain_sum, terms, training_tasks
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.records import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choices(AbstractTasks):
+class Choices(AbstractGenerated):
     """Chain sums with one right way to continue and several wrong ones, written out: pairs for DPO.
 
     ``columns["completion"]`` holds ``count`` texts, the first of them correct, and ``columns["score"]`` 1 for it and 0 for the
@@ -36,10 +36,7 @@ class Choices(AbstractTasks):
         if not 2 <= self.count <= len(SLIPS) + 1:
             raise ValueError(f"Choices.count is {self.count}; one right and one to {len(SLIPS)} wrong ones are there")
 
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Task:
+    def task(self, index: int) -> Task:
         task, rng = self._source[index], Random(f"choices:{self.seed}:{index}")
         expression = task.columns["metadata"]["expression"]
         score = [1.0] + [0.0] * (self.count - 1)

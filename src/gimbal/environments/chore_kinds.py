@@ -94,9 +94,8 @@ def most_frequent(rng: Random) -> Draft:
     some = rng.sample(WORDS, 6)
     text = [rng.choice(some) for _ in range(rng.randint(12, 30))]
     counts = sorted((text.count(word), word) for word in set(text))
-    best = (
-        counts[-1][1] if counts[-1][0] > counts[-2][0] else "?"
-    )  # two that are equal have no answer: the gate finds out
+    # Two that are equal have no answer: the gate finds out.
+    best = counts[-1][1] if counts[-1][0] > counts[-2][0] else "?"
     return Draft(
         kind="most_frequent",
         prompt="Which word is most frequent in text.txt?",
@@ -179,10 +178,8 @@ def sorted_lines(rng: Random) -> Draft:
         programs=(
             "x = sorted(open('list.txt').read().splitlines())\nwith open('list.txt', 'w') as f:\n    f.write('\\n'.join(x) + '\\n')",
         ),
-        check={
-            "file": "list.txt",
-            "holds": "\n".join(sorted(lines)) + "\n",
-        },  # where they are sorted, nothing is left to do
+        # Where they are sorted, nothing is left to do.
+        check={"file": "list.txt", "holds": "\n".join(sorted(lines)) + "\n"},
     )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from gimbal.environments.base import AbstractTasks
+from gimbal.environments.base import AbstractGenerated
 from gimbal.environments.chore_kinds import FOLLOWED, KINDS, Draft
 from gimbal.environments.terminal import PLAIN, Terminal, shortened
 from gimbal.records import Task
@@ -36,7 +36,7 @@ class Styles:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traces(AbstractTasks):
+class Traces(AbstractGenerated):
     """Turns of recorded sessions in a terminal: answers for SFT.
 
     Task i is one turn of a trace: the chat up to there, and ``columns["completion"]``, what is said next.
@@ -50,12 +50,7 @@ class Traces(AbstractTasks):
     styles: Styles = Styles()
     most: int = 24
 
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Task:
-        if not 0 <= index < self.size:
-            raise IndexError(f"task {index} of {self.size}")
+    def task(self, index: int) -> Task:
         rng = Random(f"traces:{self.seed}:{index}")
         draft = KINDS[rng.choice(sorted(FOLLOWED))](rng)
         weights = {style: share * TURNS[style] for style, share in vars(self.styles).items()}

@@ -29,9 +29,8 @@ class Columns:
     system: str = ""
     chat: bool = False
     beside: Path | None = None  # where relative paths of images begin
-    keep_images: bool = (
-        True  # False while rows are only looked at: images inside of a file are then not written to the cache
-    )
+    # False while rows are only looked at: images inside of a file are then not written to the cache.
+    keep_images: bool = True
 
     def task(self, row: Row) -> Task:
         value, where, made_id = row

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gimbal.environments.base import AbstractTasks
+from gimbal.environments.base import AbstractGenerated
 from gimbal.records import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conditions(AbstractTasks):
+class Conditions(AbstractGenerated):
     """Classes that an image is asked for.
 
     ``size`` tasks that ask for a sample of the classes of ``labels`` in turn, or of no class in particular where there are none.
@@ -28,12 +28,7 @@ class Conditions(AbstractTasks):
         if any(label < 0 for label in self.labels):
             raise ValueError(f"Conditions.labels is {self.labels}; classes are numbered from 0")
 
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Task:
-        if not 0 <= index < self.size:
-            raise IndexError(f"there is no task {index} of {self.size}")
+    def task(self, index: int) -> Task:
         label = self.labels[index % len(self.labels)] if self.labels else None
         return Task(
             id=f"condition-{self.seed}-{index}",

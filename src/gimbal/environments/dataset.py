@@ -19,9 +19,9 @@ from gimbal.environments.columns import ANSWER, Columns
 from gimbal.environments.tables import OPENED, AbstractTable, Joined, Listed, Row
 from gimbal.records import Task
 
-MOST_TRIED = 100_000  # rows that are each tried before a run
-MOST_SHAPES = 50  # rows of each kind that stand for more of them
-MOST_SOURCES = 32  # that metrics are told of one by one; a column with more is no source
+MOST_TRIED = 100_000  # up to this many rows, each is tried before a run
+MOST_SHAPES = 50  # rows of each kind that are tried if there are more
+MOST_SOURCES = 32  # sources with metrics of their own; a column with more values is no source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class Dataset(AbstractTasks):
         return self._columns.task(self._table[index])
 
     def __getstate__(self) -> dict[str, Any]:
-        """Its fields: open files stay in their process."""
+        """Only its fields, because open files stay in their process."""
         return {item.name: vars(self)[item.name] for item in fields(self)}
 
     @property
@@ -121,7 +121,7 @@ class Dataset(AbstractTasks):
     @property
     def _table(self) -> AbstractTable:
         if not self.streaming:
-            _ = self._checked  # a row that is wrong is told before any is trained on
+            _ = self._checked  # a malformed row raises before any is trained on
         return self._opened
 
     @cached_property
@@ -214,7 +214,7 @@ class Rows(AbstractTasks):
 
 
 def _with_paths(row: Any, where: str) -> Any:
-    """Images of PIL's as files, which can be saved with the run by their paths."""
+    """The row with PIL images written to files, whose paths are saved with the run."""
     if not isinstance(row, Mapping):
         return row
     return {
@@ -228,7 +228,7 @@ def _with_paths(row: Any, where: str) -> Any:
 
 
 def _has_card(place: Path) -> bool:
-    """Whether a directory is laid out as a dataset of the hub, with a card that says which files are which split."""
+    """Whether a directory is a dataset in the Hub's layout, with a card that assigns files to splits."""
     card = place / "README.md"
     if not card.is_file():
         return False
@@ -237,16 +237,16 @@ def _has_card(place: Path) -> bool:
 
 
 class _Seen(NamedTuple):
-    """What is remembered of all rows once they were looked at."""
+    """What is kept after all rows were checked."""
 
-    sources: tuple[str, ...]  # those that the rows name, if they name several
-    questions: np.ndarray  # a number for each row, alike where the same is asked
+    sources: tuple[str, ...]  # the sources that rows name, if several
+    questions: np.ndarray  # a number for each row, equal for equal questions
     telling: list[int]  # rows that stand for all: see ``Dataset.telling``
     images: bool
 
 
 def check(table: AbstractTable, columns: Columns, name: str) -> _Seen:
-    """Look at every row once, before anything is trained on, one at a time: none is kept."""
+    """Check every row once before training, one at a time, without keeping any."""
     looking = replace(columns, keep_images=False)
     ids, questions, lengths = array("q"), array("q"), array("q")
     sources, shapes, answered, images, row = dict[str, None](), dict[Any, int](), False, False, None

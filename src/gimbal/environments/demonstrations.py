@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
 
-from gimbal.environments.base import AbstractTasks
+from gimbal.environments.base import AbstractGenerated
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.records import Task
 
@@ -127,7 +127,7 @@ exam, practice = held_out_tasks, training_tasks  # former names
 
 
 @dataclass(frozen=True, kw_only=True)
-class Demonstrations(AbstractTasks):
+class Demonstrations(AbstractGenerated):
     """Chain sums with one written answer, careful, sloppy or guessed: what gimbal-tiny was trained on.
 
     Tasks with their own completion in ``columns["completion"]``; generated from (``seed``, index).
@@ -140,10 +140,7 @@ class Demonstrations(AbstractTasks):
     size: int = 1_000_000
     shares: Shares = Shares()
 
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Task:
+    def task(self, index: int) -> Task:
         rng = Random(f"{self.seed}:{index}")
         drill = rng.random() >= index / self.size
         number = 0 if drill else rng.choices(range(len(SUBJECTS)), [subject.share for subject in SUBJECTS])[0]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
 
-from gimbal.environments.base import AbstractTasks
+from gimbal.environments.base import AbstractGenerated
 from gimbal.environments.demonstrations import Shares, solve_chain_sum, training_tasks
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.records import Task, is_chat
@@ -36,7 +36,7 @@ def exemplified(task: Task, examples: Sequence[tuple[Task, str]]) -> Task:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exemplified(AbstractTasks):
+class Exemplified(AbstractGenerated):
     """Chain sums with a written answer, a ``share`` of them behind a solved example in the same style: SFT that teaches a model to go
     by an example.
 
@@ -55,10 +55,7 @@ class Exemplified(AbstractTasks):
                 f"Exemplified has size {self.size} (1 or more) and share {self.share} (from 0 to 1: of tasks with an example)"
             )
 
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Task:
+    def task(self, index: int) -> Task:
         rng = Random(f"exemplified:{self.seed}:{index}")
         style, other = self.shares.draw(rng), self._sums[2 * index + 1]
         task = _answered(self._sums[2 * index], style, rng)

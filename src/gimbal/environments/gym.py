@@ -15,7 +15,7 @@ from jaxtyping import Float, Shaped
 from gimbal.config.classes import nearest
 from gimbal.config.own import LARGEST, learnable, told
 from gimbal.config.parts import broken, imported, label
-from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractTasks, Moment
+from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractGenerated, Moment
 from gimbal.ops import stable_hash
 from gimbal.records import Task
 
@@ -23,7 +23,7 @@ MOST_CHOICES = 1024  # combinations of several choices that are taken as one
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gymnasium(AbstractTasks):
+class Gymnasium(AbstractGenerated):
     """Task i is one episode of an environment, reset with a seed derived from (``seed``, i).
 
     ``tasks.environment=...`` gives policy, critic and evaluation the sizes of another environment: a name registered in gymnasium, or
@@ -43,12 +43,7 @@ class Gymnasium(AbstractTasks):
                 "file.py:Class, and at least 1 episode"
             )
 
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Task:
-        if not 0 <= index < self.size:
-            raise IndexError(f"task {index} of {self.size}")
+    def task(self, index: int) -> Task:
         name = (self.source, self.seed, index)
         seed = stable_hash("gymnasium", *name) % 2**31  # the range that all environments take
         return Task(id="/".join(map(str, name)), source=self.source, seed=seed)

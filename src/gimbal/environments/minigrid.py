@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractTasks, Moment
+from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractGenerated, Moment
 from gimbal.environments.gym import opened
 from gimbal.ops import stable_hash
 from gimbal.records import Task
@@ -22,7 +22,7 @@ UNSEEN, EMPTY, WALL = "unseen", "empty", "wall"
 
 
 @dataclass(frozen=True, kw_only=True)
-class MiniGridTasks(AbstractTasks):
+class MiniGridTasks(AbstractGenerated):
     """Task i is one mission of ``level``, its grid drawn from (``seed``, i): a chat, to be solved in ``MiniGrid``.
 
     Levels are MiniGrid's (MiniGrid-Empty-5x5-v0, MiniGrid-DoorKey-6x6-v0) and BabyAI's (BabyAI-OpenDoor-v0), by gymnasium's names.
@@ -32,12 +32,7 @@ class MiniGridTasks(AbstractTasks):
     seed: int = 0
     size: int = 1_000_000
 
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Task:
-        if not 0 <= index < self.size:
-            raise IndexError(f"task {index} of {self.size}")
+    def task(self, index: int) -> Task:
         columns = {"messages": [{"role": "system", "content": RULES}], "level": self.level}
         seed = stable_hash("minigrid", self.level, self.seed, index) % 2**31
         return Task(id=f"{self.level}/{self.seed}/{index}", source=self.level, seed=seed, columns=columns)

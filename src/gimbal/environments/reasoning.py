@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from typing import Any
 
-from gimbal.environments.base import AbstractTasks
+from gimbal.environments.base import AbstractGenerated
 from gimbal.ops import stable_hash
 from gimbal.records import Task
 
@@ -23,7 +23,7 @@ ATTEMPTS = 100  # other entries tried in place of one that is held out
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReasoningGym(AbstractTasks):
+class ReasoningGym(AbstractGenerated):
     """``size`` entries of a reasoning-gym dataset; ``parameters`` are the dataset's own (``max_terms``, ...).
 
     ``seed`` is hashed before it is given to the library, which generates entry i from seed + i: without the hash, seeds
@@ -51,12 +51,7 @@ class ReasoningGym(AbstractTasks):
         if self.size < 1:
             raise ValueError(f"size of {self.name} is {self.size}; it must be a number of tasks, at least 1")
 
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Task:
-        if not 0 <= index < self.size:
-            raise IndexError(f"task {index} of {self.size}")
+    def task(self, index: int) -> Task:
         entry = self._entry(index)
         return Task(
             id=f"{self.name}-{stable_hash(self._parameters) % 16**6:06x}:{self.seed}:{index}",
@@ -72,9 +67,8 @@ class ReasoningGym(AbstractTasks):
 
     def _entry(self, index: int) -> dict[str, Any]:
         for attempt in range(ATTEMPTS):
-            seed = (
-                stable_hash("reasoning_gym", self.seed, attempt) % 2**31
-            )  # numpy's generators take no more than 32 bits
+            # numpy's generators take no more than 32 bits.
+            seed = stable_hash("reasoning_gym", self.seed, attempt) % 2**31
             entry = _dataset(self.name, self._parameters, seed, self.size)[index]
             if self.exclude is None or entry["question"] not in _questions(self.exclude):
                 return entry
@@ -100,9 +94,8 @@ def names() -> list[str]:
 
 def _datasets() -> dict[str, Any]:
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", '"is" with', SyntaxWarning
-        )  # of cellpylib, each time where no bytecode can be kept
+        # Of cellpylib, each time where no bytecode can be kept.
+        warnings.filterwarnings("ignore", '"is" with', SyntaxWarning)
         import reasoning_gym  # it takes a second, and only runs that use it should wait
 
     return reasoning_gym.factory.DATASETS

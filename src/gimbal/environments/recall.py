@@ -8,7 +8,7 @@ from random import Random
 from string import ascii_lowercase
 from typing import Any
 
-from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractTasks, Moment
+from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractGenerated, Moment
 from gimbal.records import Task
 
 QUESTION, ASKS = "AB?\n", "="  # what stands before a stream, and at its end
@@ -16,7 +16,7 @@ VALUES = "01234", "56789"  # of A, and of B
 
 
 @dataclass(frozen=True, kw_only=True)
-class Streams(AbstractTasks):
+class Streams(AbstractGenerated):
     """Streams of facts. A fact is a key and its value; the values of the keys A and B are asked at the end, those of others never.
 
     A stream has ``pieces`` lines of ``facts`` facts, such as "kxA2mp", which the environment Recall shows one by one. A and B each
@@ -38,12 +38,7 @@ class Streams(AbstractTasks):
                 "line, and at most as many lines shown as there are"
             )
 
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Task:
-        if not 0 <= index < self.size:
-            raise IndexError(f"task {index} of {self.size}")
+    def task(self, index: int) -> Task:
         rng = Random(f"streams:{self.seed}:{index}")
         facts = {"A": str(rng.randrange(5)), "B": str(rng.randrange(5, 10))}
         places = {key: rng.randrange(self.pieces) for key in facts}
@@ -111,7 +106,7 @@ class KeepingStyles:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamTurns(AbstractTasks):
+class StreamTurns(AbstractGenerated):
     """Turns of an agent on Streams, for SFT: what it sees, and what it says next as ``columns["completion"]``.
 
     An edit is "-" and the values that are kept, such as "-27": it drops the rest. The styles: *careful* keeps all known values at every
@@ -127,12 +122,7 @@ class StreamTurns(AbstractTasks):
     seed: int = 0
     size: int = 1_000_000
 
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Task:
-        if not 0 <= index < self.size:
-            raise IndexError(f"task {index} of {self.size}")
+    def task(self, index: int) -> Task:
         rng = Random(f"stream turns:{self.seed}:{index}")
         lines = [*self.streams[rng.randrange(len(self.streams))].columns["lines"], ASKS]
         style = rng.choices(list(vars(self.styles)), list(vars(self.styles).values()))[0]

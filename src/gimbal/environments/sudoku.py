@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from gimbal.environments.base import AbstractTasks
+from gimbal.environments.base import AbstractGenerated
 from gimbal.ops import philox
 from gimbal.records import Task
 
@@ -41,7 +41,7 @@ def grids() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sudoku(AbstractTasks):
+class Sudoku(AbstractGenerated):
     """Grids of 4 x 4 to fill, so that each row, column and box has every digit once.
 
     ``size`` of them, in which ``clues`` cells are given: 16 characters, read row by row, such as "1..42..". A grid with few clues has
@@ -59,12 +59,7 @@ class Sudoku(AbstractTasks):
                 f"Sudoku.size is {self.size} and Sudoku.clues {self.clues}; they must be at least 1, and from 0 to {CELLS - 1}"
             )
 
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Task:
-        if not 0 <= index < self.size:
-            raise IndexError(f"there is no task {index} of {self.size}")
+    def task(self, index: int) -> Task:
         drawn = philox("sudoku", self.seed, index)
         grid = grids()[int(drawn.integers(len(grids())))]
         given = drawn.permutation(CELLS)[: self.clues].tolist()

@@ -23,11 +23,11 @@ from gimbal.config.expected import DATA_FILES
 
 MISSING = object()
 
-csv.field_size_limit(2**31 - 1)  # of one cell; Python's own limit of 128 kB is below a long document
+csv.field_size_limit(2**31 - 1)  # bytes of a cell; Python's own limit of 128 kB is too small for a long document
 
 
 class Row(NamedTuple):
-    """A row, where it stands (for a person), and the id that it gets where it brings none."""
+    """A row, its place in the file (for messages), and its id if it has none of its own."""
 
     value: Any
     where: str
@@ -56,12 +56,12 @@ class AbstractTable(ABC):
     def __getitem__(self, index: int) -> Row: ...
 
     def __iter__(self) -> Iterator[Row]:
-        """All rows for the first time: what is wrong with one is told here."""
+        """All rows, for the first time; a malformed one raises here."""
         return (self[index] for index in range(len(self)))
 
     @abstractmethod
     def digests(self) -> dict[str, str]:
-        """What tells on a resume that the data are others: a digest of each file, by its path."""
+        """A digest of each file by its path, so that a resume can tell if the data changed."""
 
 
 class Rewritten(ValueError):
@@ -69,7 +69,7 @@ class Rewritten(ValueError):
 
 
 class _Twice(ValueError):
-    """Of two values of one key all but the last would be lost without a word."""
+    """A key occurs twice, so that one of its values would be lost silently."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -80,11 +80,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_once)  # one for all rows: to make it takes as long as to read a row
+_DECODER = json.JSONDecoder(object_pairs_hook=_once)  # shared, because making one takes as long as reading a row
 
 
 def parsed(text: str, where: str) -> Any:
-    """The value of a piece of JSON; every way in which it can be none is a sentence."""
+    """The value of a piece of JSON, or a ValueError that says what is wrong with it."""
     try:
         return _DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -93,7 +93,7 @@ def parsed(text: str, where: str) -> Any:
         raise ValueError(f"{where}: the key {error} appears twice; remove one") from error
     except RecursionError as error:
         raise ValueError(f"{where}: it is nested too deeply") from error
-    except ValueError as error:  # Python reads no more
+    except ValueError as error:  # Python refuses to convert longer numbers
         most = sys.get_int_max_str_digits()
         raise ValueError(f"{where}: a number of more than {most:,} digits; write it as text, in quotes") from error
 
@@ -168,7 +168,7 @@ class Lines(AbstractTable):
             text, number = self._text(index)
             where = f"{self._pieces.path}, line {number}"
             value = parsed(text, where)
-            if "\\u" in text:  # the only way in which half of a surrogate pair comes into UTF-8
+            if "\\u" in text:  # half of a surrogate pair can only come from an escape
                 _whole(value, where)
             yield Row(value, where, f"{self._stem}:{number}")
 
@@ -185,7 +185,7 @@ class Lines(AbstractTable):
 
 
 def _whole(row: Any, where: str) -> None:
-    """Half of a surrogate pair is no character: nothing can tokenise it, or write it to a file."""
+    """Refuse half of a surrogate pair, which can be neither tokenised nor written to a file."""
     for key, value in row.items() if isinstance(row, Mapping) else ():
         try:
             json.dumps([key, value], ensure_ascii=False).encode()
@@ -195,7 +195,7 @@ def _whole(row: Any, where: str) -> None:
 
 
 class Listed(AbstractTable):
-    """Rows that are held in memory: a JSON file with one list of objects, or a list of Python's."""
+    """Rows held in memory: a JSON file with one list of objects, or a Python list."""
 
     def __init__(self, rows: Sequence[Any], file: str, noun: str, stem: str, path: Path | None = None) -> None:
         self._rows, self._file, self._noun, self._stem, self._path = rows, file, noun, stem, path
@@ -213,7 +213,7 @@ class Listed(AbstractTable):
 
 
 def json_table(path: Path, stem: str) -> AbstractTable:
-    """A .json file: a list of objects, or, as people name them too, one object a line."""
+    """A .json file: a list of objects, or (as some name such files) one object a line."""
     pieces = _Pieces(path, "a JSON file has a list of objects")
     begin = pieces.file.read(1000).lstrip(b" \t\r\n\xef\xbb\xbf")
     if begin.split(b"\n")[0].strip() == b"{":
@@ -259,7 +259,7 @@ class Cells(AbstractTable):
         self._begins, self._numbers = _placed(begins, numbers)
 
     def _counted(self) -> Iterator[str]:
-        """The lines of the file, with how far that is in bytes: one record may take several of them."""
+        """The lines of the file, each with the bytes read so far; a record may take several lines."""
         for line in self._pieces.file:
             text = self._pieces.decoded(line, self._at)
             self._at += len(line)
@@ -293,7 +293,7 @@ class Cells(AbstractTable):
 
 
 class Joined(AbstractTable):
-    """Several tables, one behind the other."""
+    """Several tables, one after the other."""
 
     def __init__(self, tables: Sequence[AbstractTable]) -> None:
         self._tables = tables

@@ -51,15 +51,10 @@ class AbstractTrained(ABC):
         return {}
 
 
-class OfPolicy(AbstractTrained):
-    """A policy in this process, and those of roles with weights of their own."""
+class AbstractLocal(AbstractTrained):
+    """Its whole policy is in this process."""
 
-    def __init__(self, policy: AbstractPolicy, separate: Mapping[str, AbstractPolicy] | None = None) -> None:
-        self.policy, self._separate = policy, dict(separate or {})
-
-    @property
-    def separate(self) -> Mapping[str, AbstractTrained]:
-        return {name: OfPolicy(policy) for name, policy in self._separate.items()}
+    policy: AbstractPolicy
 
     @property
     def compute(self) -> torch.dtype | None:
@@ -79,6 +74,17 @@ class OfPolicy(AbstractTrained):
         with torch.inference_mode():
             found = self.policy.evaluate(decisions.to(device), temperature=temperature)
         return found.logprob_NS.float().cpu()
+
+
+class OfPolicy(AbstractLocal):
+    """A policy, and those of roles with weights of their own."""
+
+    def __init__(self, policy: AbstractPolicy, separate: Mapping[str, AbstractPolicy] | None = None) -> None:
+        self.policy, self._separate = policy, dict(separate or {})
+
+    @property
+    def separate(self) -> Mapping[str, AbstractTrained]:
+        return {name: OfPolicy(policy) for name, policy in self._separate.items()}
 
 
 class AbstractLearner(AbstractTrained):
@@ -131,26 +137,8 @@ class AbstractLearner(AbstractTrained):
         """Let other processes end, if there are any."""
 
 
-class AbstractLocalLearner(AbstractLearner):
+class AbstractLocalLearner(AbstractLocal, AbstractLearner):
     """A learner whose whole policy is in this process."""
-
-    policy: AbstractPolicy
-
-    @property
-    def compute(self) -> torch.dtype | None:
-        return self.policy.compute
-
-    def weights(self) -> dict[str, Tensor]:
-        return self.policy.weights()
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return self.policy.state_dict()
-
-    def tensors(self) -> dict[str, Tensor]:
-        return OfPolicy(self.policy).tensors()
-
-    def logprobs(self, decisions: AbstractDecisions, temperature: float) -> Float[Tensor, "N S"]:
-        return OfPolicy(self.policy).logprobs(decisions, temperature)
 
     def save(self, directory: Path) -> None:
         self.policy.save(directory)

@@ -45,8 +45,8 @@ from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient, colu
 from gimbal.policies.base import AbstractPolicy, Evaluation
 from gimbal.records import Group, TrainBatch
 
-PATIENCE = timedelta(minutes=10)  # with a rank that does not do its part of the work
-LULL = timedelta(days=7)  # between two things that are told: rank 0 may generate for as long as it likes
+PATIENCE = timedelta(minutes=10)  # seconds to wait for a rank that does not do its part
+LULL = timedelta(days=7)  # between two calls: rank 0 may generate for as long as it likes
 UNEVEN = 1.2  # largest share over the mean share from which groups are split
 END = "end"
 
@@ -108,7 +108,7 @@ class Sharded(AbstractRanks):
         return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
 
     def shard(self, policy: AbstractPolicy) -> AbstractPolicy:
-        """The policy itself, its weights now shards of those that rank 0 has: one unit for each block of a stack, one for the rest."""
+        """The same policy with its weights replaced by shards of rank 0's: one unit for each block of a stack, one for the rest."""
         source = [tensor.detach() for tensor in policy.parameters()] if self.rank == 0 else []
         hollow = copy.deepcopy(policy, {id(w): _hollow(w) for w in policy.parameters()})
         self._cut(policy)
@@ -120,7 +120,7 @@ class Sharded(AbstractRanks):
         return policy
 
     def gather(self, policy: AbstractPolicy, whole: AbstractPolicy | None) -> None:
-        """Write the weights that training moves, and all buffers, into ``whole``: rank 0's."""
+        """Copy the trained weights and all buffers into ``whole``, which is rank 0's."""
         own = dict(whole.named_parameters()) if whole is not None else {}
         with torch.no_grad():
             for name, weight in policy.named_parameters():
@@ -134,7 +134,7 @@ class Sharded(AbstractRanks):
                     present.copy_(buffer)
 
     def dealt(self, tensor: Tensor | None, like: DTensor) -> DTensor:
-        """A tensor that rank 0 has, in the shards of another."""
+        """A tensor of rank 0, sharded like another tensor."""
         given = torch.empty(like.shape, dtype=like.dtype) if tensor is None else tensor
         return distribute_tensor(given.to(self.device), self.mesh, like.placements, src_data_rank=0)
 
@@ -178,7 +178,7 @@ def follow(
                 return
             member.do(verb, given)
         except NotFinite:
-            continue  # all ranks found it, and rank 0 says it
+            continue  # all ranks met it, and rank 0 reports it
         except RuntimeError as error:
             raise (RankLost(_lost(verb, error)) if _is_loss(error) else error) from error
 
@@ -218,7 +218,7 @@ def _hollow(weight: nn.Parameter) -> nn.Parameter:
 
 
 def _as_forward(policy: AbstractPolicy) -> None:
-    """Let ``evaluate`` gather weights as a forward pass does, and let nothing but the backward pass gather them again."""
+    """Let ``evaluate`` gather weights as a forward pass does, and let only the backward pass gather them again."""
     evaluate = policy.evaluate
 
     def columns(*args: Any, **kwargs: Any) -> dict[str, Tensor]:
@@ -229,7 +229,7 @@ def _as_forward(policy: AbstractPolicy) -> None:
         found = vars(policy)["evaluated_columns"](*args, **kwargs)
         if not torch.is_grad_enabled():
             assert isinstance(policy, FSDPModule)
-            policy.reshard()  # else the next pass would find these weights, however the shards have moved
+            policy.reshard()  # else the next pass would use these weights after the shards have changed
         # A copy: the learner asks for gradients at the log-probabilities, and that must not look like a backward pass.
         return Evaluation(logprob_NS=found.pop("logprob_NS").clone(), columns=found)
 
@@ -239,14 +239,14 @@ def _as_forward(policy: AbstractPolicy) -> None:
 
 
 def _copied(policy: AbstractPolicy, hollow: AbstractPolicy, ranks: Sharded) -> None:
-    """Let ``copy.deepcopy``, by which anchors keep old weights, work on a sharded policy: FSDP refuses it."""
+    """Make ``copy.deepcopy`` work on a sharded policy, which FSDP refuses: anchors keep old weights with it."""
 
     def deepcopy(memo: dict[int, Any]) -> AbstractPolicy:
         new = copy.deepcopy(hollow)
         ranks._cut(new)
         new.to_empty(device=ranks.device)
         assert isinstance(new, FSDPModule)
-        new.unshard()  # ties weights anew that have two names
+        new.unshard()  # ties weights that have two names again
         new.reshard()
         with torch.no_grad():
             for copies, originals in ((new.parameters(), policy.parameters()), (new.buffers(), policy.buffers())):
@@ -261,19 +261,19 @@ def _copied(policy: AbstractPolicy, hollow: AbstractPolicy, ranks: Sharded) -> N
 
 
 class Member:
-    """One rank's part: its learner over shards, and, on rank 0, the policy whole."""
+    """One rank's part: its learner over shards and, on rank 0, the whole policy."""
 
     def __init__(self, ranks: Sharded, learner: Learner, whole: AbstractPolicy | None) -> None:
         self.ranks, self.learner, self.whole = ranks, learner, whole
         self.batch: TrainBatch | None = None
 
     def do(self, verb: str, given: Any) -> Any:
-        """The same on every rank."""
+        """Execute one call; every rank does the same."""
         match verb:
             case "prepare":
                 self.batch = self.learner.prepare(given)
                 return self.batch
-            case "step":  # without a batch: the one that was prepared
+            case "step":  # without a batch, it is the prepared one
                 batch = self.batch if given is None else given.to(self.ranks.device)
                 assert batch is not None, "prepare comes before step"
                 metrics = self.learner.step(batch)
@@ -289,7 +289,7 @@ class Member:
                 raise AssertionError(verb)
 
     def _dealt(self, state: Any, path: tuple[Any, ...] = ()) -> Any:
-        """What rank 0 loaded, on every rank: weights and their moments in shards."""
+        """What rank 0 loaded, for every rank, with weights and their moments in shards."""
         if isinstance(state, Mapping):
             return {name: self._dealt(value, (*path, name)) for name, value in state.items()}
         if isinstance(state, list | tuple):
@@ -338,10 +338,10 @@ class Leader(AbstractLocalLearner):
         return self._all("step", None if batch is self.member.batch else batch.to(torch.device("cpu")))
 
     def arrived(self, group: Group) -> None:
-        """Nothing here: an anchor that listens refuses to start among several ranks."""
+        """Nothing to do: anchors that listen to groups are refused with several ranks."""
 
     def before_update(self, held: Callable[[], Sequence[Group]]) -> None:
-        """Likewise."""
+        """Nothing to do, for the same reason."""
 
     def control(self, metrics: Mapping[str, float]) -> Metrics:
         return self._all("control", dict(metrics))
@@ -370,7 +370,7 @@ class Leader(AbstractLocalLearner):
             raise (RankLost(_lost(verb, error)) if self._gone else error) from error
 
     def _stopped(self, number: int, frame: FrameType | None) -> None:
-        """torchrun asks the survivors to end; a death is known sooner only while all ranks work together."""
+        """torchrun asks the remaining ranks to end; only while all ranks work together is a death noticed sooner."""
         if self._gone:
             return
         self._gone = True
@@ -401,7 +401,7 @@ def _refused(learner: Learner) -> Learner:
 
 
 def _whole(state: Any, *, keep: bool) -> Any:
-    """With every shard gathered; nothing is kept unless asked to."""
+    """The state with every sharded tensor whole, or None in its place without ``keep``."""
     if isinstance(state, Mapping):
         return {name: _whole(value, keep=keep) for name, value in state.items()}
     if isinstance(state, list | tuple):
@@ -413,7 +413,7 @@ def _whole(state: Any, *, keep: bool) -> Any:
 
 
 def _outline(state: Any) -> Any:
-    """With every tensor's shape and type in its place."""
+    """The state with every tensor replaced by its shape and type."""
     if isinstance(state, Mapping):
         return {name: _outline(value) for name, value in state.items()}
     if isinstance(state, list | tuple):
@@ -422,7 +422,7 @@ def _outline(state: Any) -> Any:
 
 
 def _is_loss(error: RuntimeError) -> bool:
-    """Torch has a class of its own only for some of these."""
+    """Whether an error of torch says that another rank is gone; only some of these have a class."""
     return isinstance(error, dist.DistError) or "gloo" in str(error).lower()
 
 

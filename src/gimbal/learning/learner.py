@@ -71,9 +71,9 @@ class Learner(AbstractLocalLearner):
         moves_the_policy(method)
         given = {**models, **(separate or {}), POLICY: policy}
         self.models = assembled(self.method, given, first=first, temperature=temperature, ranks=ranks, seed=seed)
-        self.models.parts |= self.memories  # saved and resumed with what else is remembered
+        self.models.parts |= self.memories  # saved and resumed like the parts' other state
         self.loop = None if method.stability is None else Loop(method.stability, self.models)
-        self.reports: Metrics = {}  # of the batch at hand, from when it was prepared
+        self.reports: Metrics = {}  # metrics of the current batch from its preparation
 
     @property
     def version(self) -> int:
@@ -85,7 +85,7 @@ class Learner(AbstractLocalLearner):
 
     @property
     def method(self) -> AbstractUpdate:
-        """The method with the controllers' present values in place, its parts going by what they remember."""
+        """The method with the controllers' current values and its parts' remembered state in place."""
         method = self._method
         for path, state in self.control_state.items():
             method = replace_at(method, path, state["value"])
@@ -114,7 +114,7 @@ class Learner(AbstractLocalLearner):
         else:
             self.loop.rule = method.stability  # which controllers may move
             metrics = self.loop.step(batch, lambda: self._passes(batch))
-            if "loop/attempted" not in metrics:  # no move, or one that was undone, says what the rate of this step is
+            if "loop/attempted" not in metrics:  # a step that was not finite set no rate
                 optimization = method.optimization
                 scheduled = optimization.learning_rate * optimization.factor(self.version, self.total_steps)
                 for group in self.models.optimizers[POLICY].param_groups:
@@ -127,7 +127,7 @@ class Learner(AbstractLocalLearner):
         return metrics | self.reports | ended | times | {"lr": self.learning_rate} | own
 
     def _passes(self, batch: TrainBatch) -> Metrics:
-        """All moves of the weights on one batch; the mean of each metric over them."""
+        """All updates of the weights on one batch; returns the mean of each metric over them."""
         method = self.method
         collected: dict[str, list[float]] = defaultdict(list)
         for epoch in range(method.optimization.epochs):
@@ -163,12 +163,12 @@ class Learner(AbstractLocalLearner):
         return self._move(tuple(self.models.optimizers), metrics or {})
 
     def _backward(self, minibatch: TrainBatch) -> Iterator[Loss]:
-        """Each loss of the minibatch as soon as its gradient is there; the caller moves by it before it asks for the next."""
+        """Each loss of the minibatch once its gradient is computed; the caller takes the optimiser step before it asks for the next."""
         method, models = self.method, self.models
         minibatch, surveyed = method.survey(models, minibatch)
         tokens, whole = method.optimization.microbatch_tokens, method.whole_groups()
         micros = self.ranks.micro_batches(minibatch, tokens, policy=models.policy, whole_groups=whole)
-        # In step: the second losses of all micro-batches make the second move.
+        # In lockstep: the second losses of all micro-batches make the second optimiser step.
         under_way = [begun(method, models, micro) for micro in micros]
         while True:
             found: Metrics = defaultdict(float)
@@ -184,7 +184,7 @@ class Learner(AbstractLocalLearner):
 
     def _descend(self, loss: Loss) -> None:
         """Add its gradient to its models' gradients."""
-        own = loss.value.item()  # read once: on an accelerator each reading waits for it
+        own = loss.value.item()  # read once, because each read waits for the accelerator
         if not math.isfinite(value := self.ranks.total({"loss": own})["loss"]):
             self._forget()
             if parts := [name.removeprefix(BROKEN) for name in self.reports if name.startswith(BROKEN)]:
@@ -198,16 +198,16 @@ class Learner(AbstractLocalLearner):
             )
         trained = self.models.trained(loss.of)
         if loss.value.requires_grad:
-            # The weights of models that it goes through but is not of get no gradient, and none is computed for them.
+            # Models that the loss only passes through get no gradient, and none is computed for them.
             others = set(self.models.optimizers) - set(loss.of)
             loss.value.backward(inputs=trained if others else None)
-        # A loss of 0 may be of decisions that do not count. Any other that reaches no weight would train nothing, at every step.
+        # A loss of 0 may be of decisions that do not count. Any other that reaches no weight would never train anything.
         if own != 0 and all(weight.grad is None for weight in trained):
             raise without_gradient(self._method, loss)
 
     def _move(self, names: Sequence[str], metrics: Mapping[str, float]) -> Metrics:
         method, models = self.method, self.models
-        # Made anew only where a controller may have moved one of their numbers.
+        # Created again only if a controller may have changed one of their settings.
         specs = models.specs if method is self._method else method.models()
         chosen = {name: specs[name].optimizer for name in names}
         norms: dict[str, float] = {}
@@ -230,9 +230,8 @@ class Learner(AbstractLocalLearner):
             for group in groups:
                 group["lr"] = optimizer.learning_rate * own
             models.optimizers[name].step()
-            for weight in (
-                weight for group in groups for weight in group["params"]
-            ):  # zero_grad takes as long as small steps
+            # zero_grad takes as long as small steps.
+            for weight in (weight for group in groups for weight in group["params"]):
                 weight.grad = None
         models.updates += 1
         models.follow(names)
@@ -258,7 +257,7 @@ class Learner(AbstractLocalLearner):
     def _after(
         self, path: str, rule: AbstractController | AbstractRemembering, state: State, metrics: Mapping[str, float]
     ) -> State:
-        """A rule's state after the step: unchanged where a metric is missing because the loop undid the whole step."""
+        """A rule's state after the step; unchanged if a metric is missing because the closed loop undid the step."""
         try:
             return rule.update(state, Signals(metrics))
         except Unmeasured as error:
@@ -278,7 +277,7 @@ class Learner(AbstractLocalLearner):
         return self.models.optimizers[POLICY].param_groups[0]["lr"]
 
     def _minibatch_rows(self, batch: TrainBatch, epoch: int) -> Sequence[Tensor | None]:
-        """Whole groups where there are enough of them, so that what shares a prompt or is compared stays together."""
+        """Rows of each minibatch: whole groups if there are enough, so that rows that share a prompt or are compared stay together."""
         if (own := self.method.moves(batch)) is not None:
             return own
         count = min(self.method.optimization.minibatches, batch.shape[0])
@@ -288,7 +287,7 @@ class Learner(AbstractLocalLearner):
         if batch.group_N is not None and len(batch.group_N.unique()) >= count:
             label_N = batch.group_N.unique(return_inverse=True)[1].cpu()
         order = ops.philox(self.seed, "minibatches", self.version, epoch).permutation(int(label_N.max()) + 1)
-        # By a table of each label's part: looking for every label in all rows would take longer than the step of a small network.
+        # A table from label to minibatch: searching all rows for every label would take longer than the step of a small network.
         part_L = torch.empty(len(order), dtype=torch.long)
         for number, labels in enumerate(np.array_split(order, count)):
             part_L[torch.from_numpy(labels)] = number

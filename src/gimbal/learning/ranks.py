@@ -86,9 +86,8 @@ class SingleProcess(AbstractRanks):
             return 0.0
         norms = torch._foreach_norm([weight.grad for weight in weights if weight.grad is not None])
         norm = torch.linalg.vector_norm(torch.stack(norms))
-        if (
-            not norm + 1e-6 < max_norm
-        ):  # else it would be multiplied by 1, which takes as long as the step of a small network
+        # Else it would be multiplied by 1, which takes as long as the step of a small network.
+        if not norm + 1e-6 < max_norm:
             torch.nn.utils.clip_grads_with_norm_(weights, max_norm, norm)
         return float(norm)
 

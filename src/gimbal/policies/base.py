@@ -51,7 +51,7 @@ class AbstractPolicy(nn.Module, ABC):
         """Padding positions hold 0. ``columns``: see ``Evaluation``. ``temperature`` is the one the decisions were sampled at."""
 
     def extent(self, decisions: AbstractDecisions) -> tuple[int, int]:
-        """Sequences of a forward pass over these rows, and the positions of each: what micro-batches are measured in."""
+        """Sequences of a forward pass over these rows, and the positions of each; micro-batches are measured in their product."""
         return decisions.extent
 
     @abstractmethod
@@ -72,12 +72,12 @@ class AbstractPolicy(nn.Module, ABC):
         )
 
     def weights(self) -> dict[str, Tensor]:
-        """What training changes, by its names in ``state_dict``: this is what travels to samplers, which have the rest."""
+        """The trained tensors, by their names in ``state_dict``. These are sent to samplers, which have the rest."""
         return self.state_dict()
 
     @abstractmethod
     def save(self, directory: Path) -> None:
-        """Into the layout that the spec's ``model`` loads from."""
+        """Write the layout that the spec's ``model`` loads from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,12 +118,12 @@ class AbstractPolicySpec(AbstractPart, ABC):
         """``seed`` initialises the weights of a policy that is not read from disk."""
 
     def check_files(self) -> None:
-        """A ValueError where ``load`` has nothing to load. Quick, and without a network: a dry run asks it.
+        """ValueError if ``load`` has nothing to load. A dry run calls it, so it is quick and needs no network connection.
 
-        As it stands it loads, which is quick for small networks.
+        By default it loads, which is quick for small networks.
         """
         self.load()
 
     @abstractmethod
     def at(self, directory: Path) -> AbstractPolicySpec:
-        """The same choice with the weights saved in this directory."""
+        """The same specification with the weights saved in this directory."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -15,11 +14,11 @@ from torch import Tensor, nn
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.ops import stable_hash
-from gimbal.policies.base import AbstractPolicySpec, Family
+from gimbal.policies.base import Family
 from gimbal.policies.control import (
     NO_DENSITY,
+    AbstractBoundedSpec,
     AbstractRealPolicy,
-    check_bound,
     read_config,
     read_weights,
     relu_mlp,
@@ -140,7 +139,7 @@ class BestOfPolicy(AbstractRealPolicy):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestOf(AbstractPolicySpec):
+class BestOf(AbstractBoundedSpec):
     """Proposes actions by a flow, scores them by a critic and plays the one that ``pick`` takes: on ``observations`` inputs, with
     ``actions`` continuous actions in [-``bound``, ``bound``], or with the weights saved in the directory ``model``.
 
@@ -153,11 +152,6 @@ class BestOf(AbstractPolicySpec):
 
     family: ClassVar[Family] = NO_DENSITY
 
-    observations: int
-    actions: int
-    hidden: tuple[int, ...] = (64, 64)
-    bound: float = 1.0
-    normalize: bool = False
     proposals: int = 32
     flow_steps: int = 10
     edit: float = 0.0
@@ -165,10 +159,9 @@ class BestOf(AbstractPolicySpec):
     score: Literal["least", "mean"] = "least"
     members: int = 2
     layer_norm: bool = False
-    model: str = ""
 
     def __post_init__(self) -> None:
-        check_bound(self.bound)
+        super().__post_init__()
         for name in ("proposals", "flow_steps", "members"):
             if vars(self)[name] < 1:
                 raise ValueError(f"BestOf.{name} is {vars(self)[name]}; it is at least 1")
@@ -206,6 +199,3 @@ class BestOf(AbstractPolicySpec):
         if self.model:
             read_weights(policy, self.model)
         return policy.eval()
-
-    def at(self, directory: Path) -> BestOf:
-        return replace(self, model=str(directory))

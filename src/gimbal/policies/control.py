@@ -6,7 +6,7 @@ import json
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -302,6 +302,25 @@ def without_density(spec: AbstractPolicySpec, whole: Composition) -> Iterator[Ve
             f"{type(spec).__name__} draws actions without a density, which {type(whole.run.learns).__name__} learns by: "
             "policy='SquashedGaussian(observations=..., actions=...)', or begin with fql, idql or expo"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractBoundedSpec(AbstractPolicySpec):
+    """A policy on ``observations`` inputs with ``actions`` continuous actions in [-``bound``, ``bound``], or the one saved in the
+    directory ``model``. ``normalize``: it sees observations in units of their own spread."""
+
+    observations: int
+    actions: int
+    hidden: tuple[int, ...] = (64, 64)
+    bound: float = 1.0
+    normalize: bool = False
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        check_bound(self.bound)
+
+    def at(self, directory: Path) -> AbstractBoundedSpec:
+        return replace(self, model=str(directory))
 
 
 def check_bound(bound: float) -> None:

@@ -83,7 +83,7 @@ class DenoiserPolicy(AbstractPolicy):
         label_K: Int[Tensor, " K"],
         sampler: str,
     ) -> tuple[Float[Tensor, "K ..."], Float[Tensor, " K"]]:
-        """Mean and standard deviation of the states that follow these."""
+        """Mean and standard deviation of the next states."""
         found_KD = self.found(x_KD, time_K, label_K)
         clean_KD, noise_KD = self.process.split(x_KD, found_KD, level_KL)
         return samplers.step(sampler, x_KD, clean_KD, noise_KD, level_KL, amplitude_K)
@@ -111,7 +111,7 @@ class DenoiserPolicy(AbstractPolicy):
                 label_B = torch.cat([label_B, label_B[:1].expand(missing)])
             labels = label_B if self.classes else None
             said.append(self.model(x_BD.to(self.model.dtype), timestep=time_B, class_labels=labels).sample[:k].float())
-        return torch.cat(said)[:, : x_KD.shape[1]]  # a network that learned variances says them behind
+        return torch.cat(said)[:, : x_KD.shape[1]]  # a network that learned variances returns them after the rest
 
     def evaluate(
         self,
@@ -127,8 +127,8 @@ class DenoiserPolicy(AbstractPolicy):
         if checkpointing:
             self.model.enable_gradient_checkpointing()
         row_K, step_K = at = decisions.drawn_NS.nonzero(as_tuple=True)
-        # A sample of the ODE is one decision: how well the first step foretells it. Nothing is learned from that number; it shows
-        # which weights somebody has.
+        # A sample of the ODE is one decision: how well the first step predicts it. Nothing learns from that number; it only shows
+        # which weights sampled it.
         ode = decisions.sampler == ODE
         begun = (row_K, torch.zeros_like(step_K)) if ode else at
         mean_KD, std_K = self.step(
@@ -166,12 +166,12 @@ class DenoiserPolicy(AbstractPolicy):
         return [f"{noise:.2f}{f'±{std:.2f}' if std else ''} " for noise, std in said]
 
     def weights(self) -> dict[str, Tensor]:
-        """All of them, or the adapter where the rest is frozen."""
+        """All weights, or the adapter where the rest is frozen."""
         every = self.state_dict(keep_vars=True).items()
         return {name: x.detach() for name, x in every if not isinstance(x, nn.Parameter) or x.requires_grad}
 
     def save(self, directory: Path) -> None:
-        """As diffusers reads it; with adapters they are merged in, and lie beside it too, to be continued."""
+        """In diffusers' layout; adapters are merged in, and also saved separately for further training."""
         directory.mkdir(parents=True, exist_ok=True)
         network = self.model
         with durable.named(directory):
@@ -244,7 +244,7 @@ class Denoiser(AbstractPolicySpec):
         diffusers.described(Path(self.path))
 
     def unknown(self, labels: Iterable[int]) -> str:
-        """Which of these classes its network does not have, in words; "" for none, or where it cannot be read yet."""
+        """The classes that its network lacks, in words; "" if there are none, or if it cannot be read yet."""
         try:
             classes = diffusers.classes(diffusers.described(Path(self.path))[1])
         except (OSError, ValueError):  # check_files says so
@@ -260,7 +260,7 @@ class Denoiser(AbstractPolicySpec):
 
 
 def fitting(policy: DenoiserPolicy, sampling: AbstractSampling) -> PathSampling:
-    """ValueError where the sampler is not one for this kind of model."""
+    """ValueError if the sampler does not fit this kind of model."""
     if not isinstance(sampling, PathSampling):
         raise ValueError(f"{sampling} is not for paths: a denoising policy needs sampling=PathSampling(...)")
     wanted = samplers.FLOWS if policy.process.flow else samplers.DIFFUSIONS
@@ -278,7 +278,7 @@ def fitting(policy: DenoiserPolicy, sampling: AbstractSampling) -> PathSampling:
 
 
 def alike(policy: DenoiserPolicy, teacher: DenoiserPolicy) -> None:
-    """ValueError where a teacher does not denoise what the policy does, by the same schedule of noise."""
+    """ValueError unless the teacher denoises the same kind of sample by the same noise schedule as the policy."""
     for name, of in _KIND.items():
         if (own := of(policy)) != (theirs := of(teacher)):
             raise ValueError(

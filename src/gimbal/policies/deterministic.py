@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.policies.base import AbstractPolicySpec, Family
+from gimbal.policies.base import Family
 from gimbal.policies.clipped import AbstractClippedPolicy
-from gimbal.policies.control import DENSITIES, check_bound, made, relu_mlp
+from gimbal.policies.control import DENSITIES, AbstractBoundedSpec, made, relu_mlp
 
 
 class DeterministicPolicy(AbstractClippedPolicy):
@@ -30,25 +29,12 @@ class DeterministicPolicy(AbstractClippedPolicy):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deterministic(AbstractPolicySpec):
+class Deterministic(AbstractBoundedSpec):
     """A deterministic policy into [-``bound``, ``bound``], on ``observations`` inputs with ``actions`` continuous actions, or the one
     saved in the directory ``model``. ``normalize``: scale observations by their own spread.
     """
 
     family: ClassVar[Family] = DENSITIES
 
-    observations: int
-    actions: int
-    hidden: tuple[int, ...] = (64, 64)
-    bound: float = 1.0
-    normalize: bool = False
-    model: str = ""
-
-    def __post_init__(self) -> None:
-        check_bound(self.bound)
-
     def load(self, seed: int = 0) -> DeterministicPolicy:
         return made(DeterministicPolicy, self, seed)
-
-    def at(self, directory: Path) -> Deterministic:
-        return replace(self, model=str(directory))

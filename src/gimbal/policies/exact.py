@@ -39,9 +39,8 @@ def tried(model: Any) -> Int[Tensor, "two L"]:
 def far(found: Float[Tensor, "*rows V"], wanted: Float[Tensor, "*rows V"]) -> bool:
     """Whether the logits of most positions are further apart than rounding explains. A few may be: where experts are chosen, rounding
     decides between near equals."""
-    possible = (
-        (wanted > IMPOSSIBLE).flatten(0, -2).all(0)
-    )  # tokens that nobody may draw would hide all else in the spread
+    # Tokens that nobody may draw would hide all else in the spread.
+    possible = (wanted > IMPOSSIBLE).flatten(0, -2).all(0)
     found, wanted = found[..., possible], wanted[..., possible]
     gap = (found.double() - wanted.double()).abs().mean(-1) / wanted.double().std(-1).clamp(min=1e-9)
     return not float(gap.median()) <= GAPS.get(wanted.dtype, COARSE)

@@ -14,9 +14,8 @@ from torch.nn.utils.rnn import pad_sequence
 from gimbal.policies.pieces import Piece, register, table
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers, as transformers calls them
-LONGEST = (
-    1024  # positions of a sequence behind a mask: beyond, its quadratic attention costs more than the prefixes it saves
-)
+# Positions of a sequence behind a mask: beyond, its quadratic attention costs more than the prefixes it saves.
+LONGEST = 1024
 UNLIMITED = 1 << 62
 WORTH = 0.9  # of the tokens of its rows a tree may have at most; for less gain rows stay by themselves
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a model's directory or name, in sentences."""
+"""Reads language models from a directory or the Hub, and says in a sentence what is wrong with one."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ TINY, AGENT, PLAYER, TEACHER = "gimbal-tiny", "gimbal-tiny-agent", "gimbal-tiny-
 MEMORY = "gimbal-tiny-memory"
 SHIPPED = (TINY, AGENT, PLAYER, TEACHER, MEMORY)  # the causal language models in the package
 MASKED = "gimbal-sudoku"  # and the masked one
-HUB_SECONDS = 10.0  # for the hub to say whether it has a model
+HUB_SECONDS = 10.0  # to wait for the Hub
 
 
 def _missed(record: logging.LogRecord) -> bool:
-    """All but one message: the absence of an optional kernel that gimbal never calls, told to everyone who imports bitsandbytes."""
+    """Lets all messages through but one, about an optional kernel that gimbal never calls."""
     return not str(record.msg).startswith("Failed to load CPU gemm_4bit_forward from kernels-community")
 
 
@@ -33,7 +33,7 @@ logging.getLogger("bitsandbytes.backends.cpu.ops").addFilter(_missed)
 
 
 def description(path: str) -> Mapping[str, Any]:
-    """config.json of a directory, of an adapter's that of its base; nothing where none is there: loading it says what is wrong."""
+    """The config.json of a directory (for an adapter that of its base model); empty if there is none, which loading then reports."""
     try:
         said = json.loads((Path(base_of(path) or path) / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -42,15 +42,14 @@ def description(path: str) -> Mapping[str, Any]:
 
 
 def sees(path: str) -> bool:
-    """Whether it is a model whose images we know how to give it."""
+    """Whether it takes images, of a kind of model that gimbal can give them to."""
     return description(path).get("model_type") in TYPES
 
 
 def read(path: str, dtype: torch.dtype, fresh: int | None, *, masked: bool = False) -> tuple[Any, Any, Any]:
-    """(model, tokenizer, processor of images or None) of a directory or a name of the hub; ``fresh``: a seed to draw weights by.
-    ``masked``: of a masked language model, not a causal one."""
-    # Imported here: it takes a second, and `gimbal --help` should not.
-    # Not from transformers itself: a type checker would read every architecture for it.
+    """(model, tokenizer, image processor or None) from a directory or the Hub. ``fresh``: draw the weights from this seed. ``masked``:
+    a masked language model, not a causal one."""
+    # Imported here because it takes a second, and from modules because a type checker would otherwise read every architecture.
     from transformers.models.auto.configuration_auto import AutoConfig
     from transformers.models.auto.modeling_auto import (
         AutoModelForCausalLM,
@@ -125,15 +124,14 @@ def check_files(path: str, ours: str = TINY) -> None:
 
 
 def hub_has(name: str, ours: str = TINY) -> None:
-    """Refuse at once a name that is no directory and that the hub cannot give: transformers would ask again for a minute."""
+    """Refuse a name that is no directory and not on the Hub at once: transformers would retry for a minute."""
     from huggingface_hub import HfApi, try_to_load_from_cache
 
     try:
-        if not isinstance(try_to_load_from_cache(name, "config.json"), str):  # where it lies, if it was fetched before
+        if not isinstance(try_to_load_from_cache(name, "config.json"), str):  # its path, if it was downloaded before
             HfApi().model_info(name, timeout=HUB_SECONDS)
-    except (
-        Exception
-    ) as error:  # of the hub's client or of the HTTP library under it: each means that there is no such model to be had
+    except Exception as error:
+        # Whatever the Hub's client or its HTTP library raises: there is no such model.
         why = " ".join(str(error).split())[:120]
         raise ValueError(
             f"there is no model directory {name}, and the Hugging Face Hub has no model of that name ({why}); "
@@ -157,7 +155,7 @@ def said(error: Exception) -> str:
 
 
 def unfit(found: Mapping[str, Any]) -> str:
-    """What a model's description and its weights do not have in common, by what ``from_pretrained`` says of its loading."""
+    """How the weights differ from config.json, by the report of ``from_pretrained``."""
     shapes = [
         f"{name} is {list(theirs)} in the file and {list(ours)} in config.json"
         for name, theirs, ours in found["mismatched_keys"]

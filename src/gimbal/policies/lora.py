@@ -81,9 +81,8 @@ def whole_model(directory: str, kind: Any, *, dtype: torch.dtype) -> Any:
     """The model that an adapter's directory names as its base, with the adapter merged in: a plain transformers model of this kind."""
     peft, base = _peft(), kind.from_pretrained(base_of(directory), dtype=dtype)
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning
-        )  # peft asks it of transformers
+        # peft asks it of transformers.
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         adapted = peft.PeftModel.from_pretrained(base, directory)
     _fits(directory, adapted)
     return adapted.merge_and_unload().requires_grad_(True)
@@ -121,9 +120,8 @@ def merged(model: Any) -> dict[str, Tensor]:
             continue
         state[name.replace(".base_layer", "")] = tensor
     for name, module in changed.items():
-        own = (
-            module.parameter_name if isinstance(module, ParamWrapper) else "weight"
-        )  # experts are parameters, no layers
+        # Experts are parameters, no layers.
+        own = module.parameter_name if isinstance(module, ParamWrapper) else "weight"
         weight = module.get_base_layer().get_parameter(own).detach()
         change = module.get_delta_weight(ADAPTER).detach()
         state[f"{name.replace('.base_layer', '')}.{own}"] = (weight.float() + change.float()).to(weight.dtype)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -13,8 +12,8 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from gimbal.composition import Composition, Verdict
-from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import NO_DENSITY, AbstractRealPolicy, check_bound, made, relu_mlp, without_density
+from gimbal.policies.base import Family
+from gimbal.policies.control import NO_DENSITY, AbstractBoundedSpec, AbstractRealPolicy, made, relu_mlp, without_density
 from gimbal.policies.gaussian import log_density
 
 
@@ -60,22 +59,12 @@ class OneStepPolicy(AbstractRealPolicy):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneStep(AbstractPolicySpec):
+class OneStep(AbstractBoundedSpec):
     """A network from ``observations`` inputs and noise to ``actions`` continuous actions in [-``bound``, ``bound``], or the one saved
     in the directory ``model``. ``normalize``: scale observations by their own spread.
     """
 
     family: ClassVar[Family] = NO_DENSITY
-
-    observations: int
-    actions: int
-    hidden: tuple[int, ...] = (64, 64)
-    bound: float = 1.0
-    normalize: bool = False
-    model: str = ""
-
-    def __post_init__(self) -> None:
-        check_bound(self.bound)
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
@@ -83,6 +72,3 @@ class OneStep(AbstractPolicySpec):
 
     def load(self, seed: int = 0) -> OneStepPolicy:
         return made(OneStepPolicy, self, seed)
-
-    def at(self, directory: Path) -> OneStep:
-        return replace(self, model=str(directory))

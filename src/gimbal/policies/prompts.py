@@ -54,9 +54,8 @@ def rendered(reader: Any, messages: Sequence[Mapping[str, Any]], tools: Any, whe
 
     try:
         whole = text(messages, tools)
-    except (
-        Exception
-    ) as error:  # a template may raise anything, for roles that its model was not trained on first of all
+    except Exception as error:
+        # A template may raise anything, for roles that its model was not trained on first of all.
         told = f"the model's chat template refuses {where}, of the roles {', '.join(roles(messages))}: {error}"
         raise ValueError(told) from error
     for what, others, offered in _without(messages, tools):
@@ -80,9 +79,8 @@ def continued(reader: Any, task: Task, told: Sequence[Mapping[str, Any]]) -> str
         whole = reader.apply_chat_template(
             messages, tools=task.columns.get("tools"), add_generation_prompt=True, tokenize=False
         )
-    except (
-        Exception
-    ) as error:  # a template may raise anything, for roles that its model was not trained on first of all
+    except Exception as error:
+        # A template may raise anything, for roles that its model was not trained on first of all.
         raise ValueError(
             f"the model's chat template refuses task {task.id} with {', '.join(roles(told))} behind its answer: {error}"
         ) from error
@@ -119,9 +117,8 @@ def for_template(message: Mapping[str, Any]) -> dict[str, Any]:
     calls = []
     for call in message.get("tool_calls") or ():
         function = dict(call.get("function") or {}) if isinstance(call, Mapping) else {}
-        with suppress(
-            ValueError, TypeError, RecursionError
-        ):  # not JSON, or an object already: the template gets it as it is
+        # Not JSON, or an object already: the template gets it as it is.
+        with suppress(ValueError, TypeError, RecursionError):
             function["arguments"] = json.loads(function.get("arguments") or "{}")
         calls.append({"type": "function", "function": function})
     return {**message, "content": message["content"] or "", **({"tool_calls": calls} if calls else {})}

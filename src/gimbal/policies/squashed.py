@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import DENSITIES, AbstractRealPolicy, check_bound, made, relu_mlp
+from gimbal.policies.base import Family
+from gimbal.policies.control import DENSITIES, AbstractBoundedSpec, AbstractRealPolicy, made, relu_mlp
 from gimbal.policies.gaussian import log_density
 
 LEAST_LOG_STD, MOST_LOG_STD = -5.0, 2.0
@@ -82,7 +81,7 @@ def _spread(temperature: Tensor, like: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SquashedGaussian(AbstractPolicySpec):
+class SquashedGaussian(AbstractBoundedSpec):
     """A Gaussian policy squashed into (-``bound``, ``bound``), on ``observations`` inputs with ``actions`` continuous actions, or
     the one saved in the directory ``model``. Mean and deviation depend on the observation. ``normalize``: it sees observations in
     units of their own spread.
@@ -90,18 +89,5 @@ class SquashedGaussian(AbstractPolicySpec):
 
     family: ClassVar[Family] = DENSITIES
 
-    observations: int
-    actions: int
-    hidden: tuple[int, ...] = (64, 64)
-    bound: float = 1.0
-    normalize: bool = False
-    model: str = ""
-
-    def __post_init__(self) -> None:
-        check_bound(self.bound)
-
     def load(self, seed: int = 0) -> SquashedGaussianPolicy:
         return made(SquashedGaussianPolicy, self, seed)
-
-    def at(self, directory: Path) -> SquashedGaussian:
-        return replace(self, model=str(directory))

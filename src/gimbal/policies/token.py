@@ -29,12 +29,10 @@ from gimbal.records import AbstractDecisions, AbstractSampling, Rollout, Task
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]  # of trained weights
 MixedPrecision = Literal["no", "bf16"]  # as accelerate and transformers call them
 LARGE_BYTES = 100_000_000
-TEMPLATE = 256  # bytes that a chat template may add
-EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # what configs call their number
-STRETCHED = (
-    "dynamic",
-    "longrope",
-)  # kinds of position scales that change for a whole batch once one of its rows is long
+TEMPLATE = 256  # bytes that a chat template may add to a prompt
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # names of their number in configs
+# Kinds of position scales that change for a whole batch once one of its rows is long.
+STRETCHED = ("dynamic", "longrope")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +66,7 @@ TEXT = Family(unit="tokens", judged=True, sampling=Sampling, earns="reward")
 
 
 def of_tokens(sampling: AbstractSampling) -> Sampling:
-    """It, if it specifies token sampling."""
+    """The same, checked to be token sampling."""
     if not isinstance(sampling, Sampling):
         raise ValueError(f"{sampling} does not specify token sampling: a language model needs sampling=Sampling(...)")
     return sampling
@@ -111,9 +109,8 @@ class TokenPolicy(AbstractPolicy):
         """The prompt's tokens: those of ``columns["prompt_ids"]``, or chat messages (``columns["messages"]``) by the tokenizer's own
         template, or the prompt's text. ValueError where there are none, or more than the model's context has."""
         most = self.context
-        if (
-            len(task.prompt) > most * self.longest_token
-        ):  # before it is encoded, which takes half a minute for some megabytes
+        # Checked first, because encoding some megabytes takes half a minute.
+        if len(task.prompt) > most * self.longest_token:
             raise ValueError(
                 f"the prompt of task {task.id} has {len(task.prompt):,} characters; this model holds at most {most:,} tokens: shorten "
                 "such rows, or leave them out"
@@ -149,7 +146,7 @@ class TokenPolicy(AbstractPolicy):
         decisions = row.decisions
         assert isinstance(decisions, Tokens), type(decisions)
         last = int(decisions.ids_NL[0, int(decisions.length_N[0]) - 1])
-        if last in self.end_ids:  # it has ended its turn itself
+        if last in self.end_ids:  # the policy has ended its turn
             text = text.removeprefix(self.tokenizer.decode([last]))
         return self.tokenizer.encode(text, add_special_tokens=False)
 
@@ -157,14 +154,13 @@ class TokenPolicy(AbstractPolicy):
     def context(self) -> int:
         """The model's maximum length in tokens; where its config does not state it, the tokenizer's."""
         config = self.model.config.get_text_config()
-        said = (
-            config.max_position_embeddings if hasattr(config, "max_position_embeddings") else None
-        )  # GPT-2 has n_positions
+        # GPT-2 has n_positions.
+        said = config.max_position_embeddings if hasattr(config, "max_position_embeddings") else None
         return said or self.tokenizer.model_max_length
 
     @cached_property
     def longest_token(self) -> int:
-        """In characters."""
+        """Length of the longest token, in characters."""
         return max(map(len, self.tokenizer.get_vocab()))
 
     @cached_property
@@ -188,7 +184,7 @@ class TokenPolicy(AbstractPolicy):
             and prompts.size(task) + length + TEMPLATE <= most
             and told in self._spoken
         ):
-            return ""  # no token is less than a byte: most tasks need not be encoded to know that they fit
+            return ""  # a token is at least a byte, so most tasks fit without being encoded
         asked = len(self.encode_task(task))
         self._spoken.add(told)  # its chat template takes turns in this order
         if self.steady is not None and asked + length > self.steady:
@@ -206,7 +202,7 @@ class TokenPolicy(AbstractPolicy):
         )
 
     def reads(self, other: AbstractPolicy) -> str:
-        """Each token must be the same piece of text for both."""
+        """Both must have the same vocabulary."""
         if not isinstance(other, TokenPolicy) or self.tokenizer.get_vocab() == other.tokenizer.get_vocab():
             return super().reads(other)
         return "its tokenizer has other tokens than the policy's: take a model of the same family"
@@ -274,7 +270,7 @@ class TokenPolicy(AbstractPolicy):
             self._checkpointing = True
         self.model.eval()
         if self._checkpointing:
-            # Blocks recompute in training mode alone. Their layers stay in evaluation mode: dropout would be of another policy.
+            # Blocks recompute in training mode only. Their layers stay in evaluation mode, since dropout would change the policy.
             for module in self.model.modules():
                 if hasattr(module, "gradient_checkpointing"):
                     module.training = checkpointing and torch.is_grad_enabled()
@@ -286,7 +282,7 @@ class TokenPolicy(AbstractPolicy):
         return [self.tokenizer.decode([token]) for token in ids]
 
     def weights(self) -> dict[str, Tensor]:
-        """All of them, or the adapter where the rest is frozen."""
+        """All weights, or the adapter where the rest is frozen."""
         every = self.state_dict(keep_vars=True).items()
         frozen = (isinstance(tensor, nn.Parameter) and not tensor.requires_grad for _, tensor in every)
         return {name: tensor.detach() for (name, tensor), held in zip(every, frozen, strict=True) if not held}
@@ -347,7 +343,7 @@ class CausalLM(AbstractPolicySpec):
 
     @property
     def large(self) -> bool:
-        """Whether it is of the size of pretrained models: by its files; names on the Hub count as such."""
+        """Whether it is as large as pretrained models, by the size of its files; names on the Hub count as large."""
         files = list(Path(self.path).glob("*.safetensors")) + list(Path(self.path).glob("*.bin"))
         return not Path(self.path).exists() or sum(file.stat().st_size for file in files) > LARGE_BYTES
 
@@ -402,7 +398,7 @@ class CausalLM(AbstractPolicySpec):
         model, tokenizer, processor = read(self.path, self._held, seed if self.fresh else None)
         images = None if processor is None else Images(processor)
         policy = TokenPolicy(model, tokenizer, torch.bfloat16 if self._mixed else None, images)
-        _ = policy.shares  # asked here, so that what cannot be trained is refused before anything starts
+        _ = policy.shares  # here, to refuse what cannot be trained before anything starts
         if images is not None:
             policy.model.get_output_embeddings().register_forward_hook(Undrawn(policy.model.config.image_token_id))
             policy.model.base_model.vision_tower.requires_grad_(not self.freeze_vision_tower)

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gimbal.config import flatten, methods, nearest, read_file, resolve
+from gimbal.config import catalogue, flatten, nearest, read_file, resolve
 from gimbal.config import load as load_saved
 from gimbal.config.classes import first_sentence
 from gimbal.config.own import told
@@ -39,11 +39,11 @@ _HERE = Path(__file__).parent
 _FILES = (".yaml", ".yml", ".json")
 # Kinds of parts that answer one question in any recipe: Pace is also in core recipes, but still answers staleness.
 _KINDS = {
-    "staleness": ("Staleness", "Anchor", "Correction"),
-    "mismatch": ("Correction",),
-    "data": ("Curriculum", "Budget"),
-    "agents": ("Workflow", "Tool"),
-    "rewards": ("Reward",),
+    "staleness": {"AbstractStaleness", "AbstractAnchor", "AbstractCorrection"},
+    "mismatch": {"AbstractCorrection"},
+    "data": {"AbstractCurriculumSpec", "AbstractBudgetSpec"},
+    "agents": {"AbstractWorkflow", "AbstractTool"},
+    "rewards": {"AbstractReward"},
 }
 _reading: list[Path] = []  # recipe files, each named by the previous one
 
@@ -86,8 +86,8 @@ def of(question: str) -> dict[str, str]:
 
 def methods_of(question: str) -> set[str]:
     """The names of the parts that answer it: all parts of some kinds, and the parts that its recipes use and core recipes do not."""
-    held, kinds = _held(question), methods()
-    whole = {entry.name for kind in _KINDS.get(question, ()) for entry in kinds[kind]}
+    held, kinds = _held(question), _KINDS.get(question, set())
+    whole = {entry.name for entry in catalogue().values() if entry.part and kinds & set(entry.bases)}
     return held if question == "core" else held - _held("core") | whole
 
 

@@ -61,10 +61,8 @@ _NAMES = {
     "dataset_streaming": "tasks.streaming",
     **dict.fromkeys(ENVIRONMENTS, "tasks.environment"),
 }
-REAL, CHOICES = (
-    (Gaussian, SquashedGaussian, Deterministic, OneStep, BestOf),
-    (Categorical, Greedy),
-)  # policies by action type
+# Policies by action type.
+REAL, CHOICES = ((Gaussian, SquashedGaussian, Deterministic, OneStep, BestOf), (Categorical, Greedy))
 READ_BY = ("prompt", "answer", "answer_after", "system", "chat")  # fields of Dataset that determine how a row is read
 
 
@@ -174,9 +172,8 @@ def _drawn(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) ->
     now = replace(now, engine=now.engine or before.engine, workflow=now.workflow or before.workflow)
     if now.engine is not None and now.rewards is None and all(isinstance(reward, Recorded) for reward in run.rewards):
         if isinstance(run.workflow, Demonstrated) and len(now.tasks) and "completion" in now.tasks[0].columns:
-            return replace(
-                run, held_out=replace(now, engine=run.engine, workflow=run.workflow)
-            )  # evaluated by its loss
+            # Evaluated by its loss.
+            return replace(run, held_out=replace(now, engine=run.engine, workflow=run.workflow))
         raise ValueError(
             "the evaluation samples answers, but no reward can score them: give held_out.rewards=FILE.py:FUNCTION, rows with written "
             "answers for a held-out loss, or held_out=none"

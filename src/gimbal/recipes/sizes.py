@@ -64,9 +64,8 @@ def sized(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> 
     weights = math.inf if shape is None else shape.weights  # a model that is not on this disk counts as large
     size = next(row for row in TABLE if weights <= row.parameters)
     wanted = _wanted(run, policy, size, shape)
-    if (
-        paths(recipe).get("aggregation.length") == recipe.sampling.max_length
-    ):  # a mean over the longest possible rollout
+    # A mean over the longest possible rollout.
+    if paths(recipe).get("aggregation.length") == recipe.sampling.max_length:
         wanted["aggregation.length"] = float(wanted["sampling.max_length"])
     chosen = {
         path: value

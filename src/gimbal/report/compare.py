@@ -15,9 +15,10 @@ from gimbal.report import statistics
 from gimbal.report.arms import Arm, EndedRun, differing
 from gimbal.report.comparison import ALPHA, ArmResult, Clock, Comparison, Estimate, PairResult
 from gimbal.report.figure import figure
+from gimbal.report.held_out import ranked, smaller
 from gimbal.report.metrics import drawn
 from gimbal.report.record import Record
-from gimbal.report.verdict import table, verdict
+from gimbal.report.verdict import short, table, verdict
 
 WINDOW = 4  # steps that a training curve is averaged over before it is compared with a threshold
 CURVE_POINTS = 60
@@ -31,7 +32,8 @@ def compare(
     """Compare every arm and every pair of arms. ``seed`` is for the bootstrap.
 
     ``metric`` is an evaluation metric (``pass@1``, ``greedy``, ``score``) or one of metrics.jsonl, averaged over
-    the last ``WINDOW`` steps. ``threshold`` defaults to the highest level that every run reaches, so that none is censored.
+    the last ``WINDOW`` steps. ``threshold`` defaults to the highest level that every run reaches, so that none is censored; a metric
+    that is better smaller has none.
     """
     generator = np.random.default_rng(seed)
     asked, metric = metric, _metric(found, metric)
@@ -46,7 +48,13 @@ def compare(
             "no answer in any evaluation reached a reward of 1, so the mean score is compared instead of pass@1"
         )
     thresholds: list[float] = []
-    if curves is None:
+    if smaller(metric):
+        if threshold is not None:
+            raise ValueError(
+                f"a curve rises to its threshold, and {metric} is better the smaller it is: leave out --threshold"
+            )
+        notes.append(f"{short(metric)} is better the smaller it is")
+    elif curves is None:
         notes.append(
             "no time to a threshold: the groups train on different data, so their training curves are not comparable; "
             "train with held_out.every"
@@ -59,7 +67,7 @@ def compare(
             )
     clocks = _clocks(found, curves, thresholds) if curves and thresholds else {}
     pairs = list(combinations(found, 2))
-    results = [_pair(a.name, b.name, scores, clocks, ALPHA / len(pairs), generator) for a, b in pairs]
+    results = [_pair(a.name, b.name, metric, scores, clocks, ALPHA / len(pairs), generator) for a, b in pairs]
     everything = np.concatenate([x.ravel() for x in scores.values()])
     margin = 0.05 * float(np.ptp(everything))
     tau_K = np.linspace(everything.min() - margin, everything.max(), 61)
@@ -112,6 +120,8 @@ class Curves:
         if any(key.startswith(TRAINED_ON) for key in differing(found)):
             return None
         name = "pass_rate" if "pass@" in metric or metric.endswith("greedy") else "reward/mean"
+        if smaller(metric):
+            name = "loss" if metric == "eval/loss" else metric.replace("eval/", "reward/")
         if metric in runs[0].rows[-1] and not metric.startswith("eval/"):
             name = metric
         return cls(name, WINDOW, found) if all(name in run.rows[-1] for run in runs) else None
@@ -208,6 +218,7 @@ def _clock(times: Times, arm: str, generator: np.random.Generator) -> Clock:
 def _pair(
     a: str,
     b: str,
+    metric: str,
     scores: dict[str, Array],
     clocks: dict[str, Times],
     alpha: float,
@@ -227,7 +238,9 @@ def _pair(
         a=a,
         b=b,
         difference=_estimate(gap, [scores[a], scores[b]], generator),
-        improvement=_estimate(statistics.improvement, [scores[a], scores[b]], generator),
+        improvement=_estimate(
+            statistics.improvement, [scores[b], scores[a]] if smaller(metric) else [scores[a], scores[b]], generator
+        ),
         p=p,
         differ=p <= alpha,
         tokens=ratio("tokens"),
@@ -265,19 +278,11 @@ def _number(value: Any) -> float:
 
 
 def _metric(found: Sequence[Arm], asked: str | None) -> str:
-    """The full name of the requested metric, or the first that the runs have; the pass rate only if anything was ever solved."""
+    """The full name of the requested metric, or of the one that shows best what was learned."""
     runs = [run for arm in found for run in arm.all_runs]
-
-    def ever(name: str) -> bool:
-        return any(source.get(name) for run in runs for source in (run.summary.before, run.summary.after))
-
-    run, graded = runs[0], ever("eval/score") and not ever("eval/pass@1")
-    if asked is None and graded:
-        return "eval/score"
-    for name in ("eval/pass@1", "eval/score") if asked is None else (f"eval/{asked}",):
-        if name in run.summary.after:
-            return name
-    return asked or "reward/mean"
+    evaluations = [source for run in runs for source in (run.summary.before, run.summary.after)]
+    names = ranked(*evaluations) if asked is None else (f"eval/{asked}",)
+    return next((name for name in names if name in runs[0].summary.after), asked or "reward/mean")
 
 
 def _scores(arm: Arm, metric: str) -> Array:

@@ -57,7 +57,7 @@ class PairResult:
     a: str
     b: str
     difference: Estimate  # between the interquartile means, a - b
-    improvement: Estimate  # probability that a run of a scores above one of b
+    improvement: Estimate  # probability that a run of a is better than one of b
     p: float
     differ: bool
     tokens: Estimate | None  # a's interquartile mean time to the threshold over b's

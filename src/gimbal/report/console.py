@@ -13,6 +13,7 @@ from gimbal.policies.base import Family
 from gimbal.policies.token import TEXT
 from gimbal.records import Rollout
 from gimbal.report.files import Summary
+from gimbal.report.held_out import figures, measures
 from gimbal.report.loop import event
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -20,10 +21,8 @@ BARS = "▁▂▃▄▅▆▇█"
 SCORED = (("reward/mean", "reward", "{:.3f}"), ("pass_rate", "pass rate", "{:.3f}"))
 # In place of the reward of rollouts that are segments: what whole episodes earned, in a step in which one ended.
 ENDED = (("reward/return/mean", "return", "{:.3f}"),)
-WRITTEN = (
-    ("loss", "loss", "{:.3f}"),
-    ("pair/accuracy", "accuracy", "{:.3f}"),
-)  # for recorded answers, in place of the reward
+# For recorded answers, in place of the reward.
+WRITTEN = (("loss", "loss", "{:.3f}"), ("pair/accuracy", "accuracy", "{:.3f}"))
 TEACHER = "distillation/kl"  # shown of a run that a teacher grades; without a reward it has no other figure
 SHOWN = (
     (TEACHER, "KL to the teacher", "{:.3f}"),
@@ -196,53 +195,6 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
-
-
-# The held-out figures of a verdict: for tasks that can be solved, a graded reward, an environment's return, and
-# written answers.
-SOLVED = {"eval/pass@1": "held-out pass@1 (sampled)", "eval/greedy": "held-out accuracy (greedy)"}
-SCORE = {"eval/score": "held-out score (sampled)", "eval/greedy_score": "held-out score (greedy)"}
-RETURN = {"eval/score": "held-out return (sampled)", "eval/greedy_score": "held-out return (greedy)"}
-SMALLER = " (smaller is better)"
-LOSS = {"eval/loss": "held-out loss", "eval/pair/accuracy": "held-out accuracy (pairs)"}
-
-
-def measures(row: Mapping[str, float], kind: str) -> dict[str, str]:
-    """What rewards say of many samples together (``AbstractReward.figures``), each with its name."""
-    others = ("source", "failed", "pair")  # what else an evaluation has under a name of its own
-    found = {
-        key: key.removeprefix(kind) for key in row if key.startswith(kind) and key.removeprefix(kind).count("/") == 1
-    }
-    return {
-        key: name.removeprefix("greedy_") + " (greedy)" * name.startswith("greedy_")
-        for key, name in found.items()
-        if name.partition("/")[0] not in others and not name.endswith(("/mean", "/unscored_frac"))
-    }
-
-
-def figures(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, str]:
-    """The evaluation's figures that show what was learned, most informative first, each with its name. A reward with values other
-    than 0 and 1 also has its mean, which comes first if nothing ever reached 1, so that no task was ever solved. Where rewards only
-    measure (a weight of 0), their sum is no figure, and what they measure is.
-    """
-    measured = {
-        key: f"held-out {name}{SMALLER * ('/distance' in key)}" for key, name in measures(after, "eval/").items()
-    }
-    unpaid = not any(source.get(name) for source in (before, after) for name in ("eval/score", "eval/greedy_score"))
-    if "eval/loss" in after:
-        found = LOSS
-    elif "eval/pass@1" not in after:
-        found = measured if measured and unpaid else RETURN
-    else:
-        passes, scores = (
-            [source.get(name, 0.0) for source in (before, after)] for name in ("eval/pass@1", "eval/score")
-        )
-        found = SOLVED if all(map(math.isclose, passes, scores)) else SOLVED | SCORE
-        if any(scores) and not any(passes):
-            found = SCORE | SOLVED
-        if measured and unpaid:
-            found = SOLVED | measured
-    return {key: name for key, name in found.items() if key in before and key in after}
 
 
 def verdict(summary: Summary, drawn: str = "decisions generated") -> list[str]:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from gimbal.report import acting, failures, settings
-from gimbal.report.record import CONTROL, TOKENS, WORTH, Change, Record, Sign, figure, when
+from gimbal.report.held_out import named
+from gimbal.report.record import CONTROL, RETURN, TOKENS, WORTH, Change, Record, Sign, figure, when
 
 NOTHING = "nothing wrong"
 ALL, TEXT = (TOKENS, CONTROL, None), (TOKENS,)
@@ -156,15 +157,13 @@ def judged(record: Record) -> Diagnosis:
 
 def _fall(record: Record, change: Change) -> Sign:
     """What fell from its best value to the last, and the checkpoint to go back to."""
-    name = change.name.removeprefix("eval/")
     if change.name.startswith("eval/"):
-        evidence = f"held-out {name} went from {change}"
+        evidence = f"held-out {named(change.name)} went from {change}"
         if record.learned is not None and change.start.step:
             evidence += f"; it was {figure(record.learned.start.value)} {when(record.learned.start.step)}"
     else:
-        evidence = (
-            f"{'the pass rate' if name == 'pass_rate' else 'the score'} went from {change}, means over several steps"
-        )
+        what = "the pass rate" if change.name == "pass_rate" else _scored(record)
+        evidence = f"{what} went from {change}, means over several steps"
     saved = record.checkpoint(change.start.step)
     if saved is not None:
         evidence += f"; {saved} is from before the fall"
@@ -183,15 +182,20 @@ def _long(record: Record) -> bool:
     if score is None or score.error is None or len(record.rows) < settings.LONG:
         return False
     size = 1.0 if 0 <= score.start.value <= 1 else abs(score.start.value)
-    return score.by + score.limit * score.error < WORTH * size
+    return score.gain + score.limit * score.error < WORTH * size
+
+
+def _scored(record: Record) -> str:
+    """What its training score is."""
+    return "the score" if record.earned in ("reward/mean", RETURN) else named(record.earned)
 
 
 def _nothing_learned(record: Record) -> Sign:
     told = []
     if record.learned is not None:
-        told.append(f"held-out {record.learned.name.removeprefix('eval/')} went from {record.learned}")
+        told.append(f"held-out {named(record.learned.name)} went from {record.learned}")
     if record.reward is not None:
-        told.append(f"the score in training went from {record.reward}")
+        told.append(f"{_scored(record)} in training went from {record.reward}")
     return Sign(
         name="nothing learned",
         evidence=", ".join(told) + ": no change beyond chance",
@@ -203,7 +207,7 @@ def _looked_at(record: Record) -> str:
     """The figures of a run without signs, so that a clean result can be checked."""
     figures: dict[str, Any] = {
         "pass rate": record.late("pass_rate") if record.family == TOKENS else None,
-        "score": record.late(record.earned),
+        _scored(record).removeprefix("the "): record.late(record.earned),
         "entropy": record.late("entropy/sampled"),
         "mismatch": record.late("mismatch/prob_diff"),
         "staleness": record.late("staleness/mean"),
@@ -215,7 +219,5 @@ def _looked_at(record: Record) -> str:
     shown = [f"{name} {value:.3g}" for name, value in figures.items() if value is not None]
     held_out = ""
     if record.evaluation is not None:
-        held_out = (
-            f"held-out {record.evaluation.name.removeprefix('eval/')} from its best to the end: {record.evaluation}; "
-        )
+        held_out = f"held-out {named(record.evaluation.name)} from its best to the end: {record.evaluation}; "
     return f"{len(record.rows)} steps; {held_out}medians over the second half: {', '.join(shown)}"

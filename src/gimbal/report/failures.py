@@ -21,10 +21,8 @@ DISCREPANCY = 1e-3
 FRESH, ALL_FRESH = 0.9, 0.999
 # Groups that pass the filters: below a quarter, a batch costs four times its generation. Active dynamic sampling keeps 0.4 to 1.
 KEPT = 0.25
-NO_GRADIENT, LIVE = (
-    1e-6,
-    0.01,
-)  # a gradient norm from float32 rounding only; decisions with a gradient, one in a hundred
+# A gradient norm from float32 rounding only; decisions with a gradient, one in a hundred.
+NO_GRADIENT, LIVE = (1e-6, 0.01)
 HOLDING = ("KLPenalty", "EntropyBonus", "ValueLoss")  # regularisers that teach no task
 SEVERAL_FRESH = 3  # least steps for a mean of signed log-ratios, which scatter widely around a small divergence
 SHORTEST = 8  # least steps to judge a closed loop by where its rate ended

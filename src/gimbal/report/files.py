@@ -29,11 +29,8 @@ METRICS, ROLLOUTS, SUMMARY = "metrics.jsonl", "rollouts.jsonl", "summary.json"
 STOPPED = "stopped.json"  # why a run ended before its last step; written only then
 PICTURE, FRAME, FRAMES = 128, 32, 11  # pixels per side of a sample, and of a state on its path; states shown
 MASKED = "\u00b7"  # a cell of a text that is still to be filled in
-CLOCKED = (
-    "time/",
-    "perf/",
-    "pool/",
-)  # the only metrics, and fields of rollouts, that may differ between two runs of one recipe and seed
+# The only metrics, and fields of rollouts, that may differ between two runs of one recipe and seed.
+CLOCKED = ("time/", "perf/", "pool/")
 
 
 class JsonLines:
@@ -118,9 +115,16 @@ class RolloutFile:
         self.lines, self.steps, self.max_bytes, self.groups = JsonLines(path), max(1, steps), max_bytes, groups
 
     def append(
-        self, step: int, groups: Sequence[Group], batch: TrainBatch, pieces: Callable[[Rollout], list[str]]
+        self,
+        step: int,
+        groups: Sequence[Group],
+        batch: TrainBatch,
+        pieces: Callable[[Rollout], list[str]],
+        *,
+        judged: bool = True,
     ) -> None:
-        """Write the first few groups that the step trained on: the batch's rows are their rollouts, in order."""
+        """Write the first few groups that the step trained on: the batch's rows are their rollouts, in order. ``judged``: each
+        solved its task or did not."""
         assert sum(len(group.rows) for group in groups) == batch.shape[0], "these groups are not the batch's"
         path = self.lines.path
         if path.exists() and path.stat().st_size > self.max_bytes * step / self.steps:
@@ -129,7 +133,8 @@ class RolloutFile:
         for at, (group, episode, row) in enumerate(members):
             if path.exists() and path.stat().st_size > self.max_bytes:
                 return
-            self.lines.append(_described(step, group, row, batch, at, pieces(row)) | _in_episode(episode, row))
+            solved = {"solved": passed(row) if judged else None}
+            self.lines.append(_described(step, group, row, batch, at, pieces(row)) | solved | _in_episode(episode, row))
 
 
 def _described(
@@ -162,7 +167,6 @@ def _described(
         "part": _unless_zero(rollout.part_S),  # null: all response
         "turn": _unless_zero(rollout.turn_S),  # null: one turn
         "fork": rollout.fork,  # [sample it forked from, decisions it inherited]; null: it began at the prompt
-        "solved": passed(rollout),
     } | {name: x for name, x in (("image", picture(rollout)), ("path", strip(rollout) or filled(rollout, pieces))) if x}
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from gimbal.report import selection
 from gimbal.report.arms import BOOKKEEPING, RunOnDisk, arms
-from gimbal.report.console import cost, duration, figures
+from gimbal.report.console import cost, duration
 from gimbal.report.doctor import judged
 from gimbal.report.files import Summary
+from gimbal.report.held_out import SMALLER, figures, measures, smaller
 from gimbal.report.loop import account
 from gimbal.report.metrics import DRAWN
 from gimbal.report.record import CONTROL, CURVE, RETURN, TOKENS, TREND, Change, Record, noise
@@ -108,7 +109,11 @@ def learned(
                 "text": _moved(name, before, after, chance),
             }
     scored = (("pass_rate", "share solved in training"), (RETURN, "mean return of the episodes that ended in training"))
-    scored = (*scored, ("reward/mean", "mean score in training"))
+    if not any(metrics.get("reward/mean", ())):  # rewards that only measure: their sum is no score
+        scored += tuple(
+            (key, f"{name} in training{SMALLER * smaller(key)}") for key, name in measures(metrics, "reward/").items()
+        )
+    scored += (("reward/mean", "mean score in training"),)
     for key, name in (("loss", "training loss"),) if recorded else scored:
         if (ends := edges(metrics.get(key, ()))) is not None:
             known = [value for value in metrics[key] if value is not None]
@@ -264,7 +269,7 @@ def conclusion(runs: Sequence[Mapping[str, Any]]) -> str:
         return f"{families[family][0]['label']} {mean:.3f}{seeds}"
 
     (figure,) = figures
-    best, sign = ("Lowest", 1) if figure in LOSSES else ("Highest", -1)
+    best, sign = ("Lowest", 1) if figure in LOSSES or figure.endswith(SMALLER) else ("Highest", -1)
     ranked = sorted((f for f in scores if scores[f]), key=lambda f: sign * sum(scores[f]) / len(scores[f]))
     stable = _trouble(runs)
     if len(ranked) == 1:

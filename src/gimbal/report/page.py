@@ -167,7 +167,7 @@ def _rollouts(rows: Sequence[Row]) -> tuple[Row, list[list[Row]]]:
     index["task"] = [tasks.setdefault((row["task"], row["prompt"], row["answer"]), len(tasks)) for row in rows]
     index["length"] = [len(row["pieces"]) for row in rows]
     index["tasks"] = list(tasks)
-    # Older records without ``solved`` are judged by their score.
+    # None: nothing says what is solved. Older records without ``solved`` are judged by their score.
     index["solved"] = [row["score"] >= 1 if "solved" not in row else row["solved"] for row in rows]
     chunks: list[list[Row]] = []
     index["chunk"], size = [], CHUNK

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -15,6 +15,7 @@ from typing import Any
 from gimbal.config import RECIPE_FILE, read, read_file, run_of
 from gimbal.policies.base import AbstractPolicySpec
 from gimbal.report.files import METRICS, STOPPED, SUMMARY, JsonLines, Summary, read_stopped
+from gimbal.report.held_out import measures, ranked, smaller
 
 TOKENS, CONTROL = "tokens", "decisions"  # families for rules: text policies, and all others
 SOLVED = 0.95  # above it, scores are equal and gradients small because the tasks are solved
@@ -24,9 +25,8 @@ EVALUATION, CURVE = 3.0, 4.0
 WORTH = 0.05  # a change of a pass rate worth reporting; for a return, as a share of its size
 NEAR = 3  # steps around an evaluation whose spread of returns represents its own
 LOST = 0.5  # share of a score's gain whose loss counts as a fall
-LONG_RUN = (
-    200  # steps above which an experiment is shorter than the run; shorter runs show their outcome only at the end
-)
+# Steps above which an experiment is shorter than the run; shorter runs show their outcome only at the end.
+LONG_RUN = 200
 ERROR = "eval/score_error"  # the evaluation's own standard error
 RETURN = "reward/return/mean"  # of the episodes that ended in a step, where a rollout is a segment of one
 TREND = 8  # least steps for a run to have a beginning and an end, a quarter each
@@ -64,6 +64,11 @@ class Change:
         return self.end.value - self.start.value
 
     @property
+    def gain(self) -> float:
+        """The same, above 0 for better."""
+        return -self.by if smaller(self.name) else self.by
+
+    @property
     def matters(self) -> bool:
         """Whether it is large enough to report; for an evaluation, everything beyond chance is."""
         if self.name.startswith("eval/") and self.error is not None:
@@ -73,24 +78,24 @@ class Change:
 
     @property
     def fell(self) -> bool:
-        """Beyond chance. A figure with unknown noise counts if it at least halves."""
+        """Got worse beyond chance. A figure with unknown noise counts if it at least halves (doubles, where smaller is better)."""
         if self.error is None:
-            return self.matters and -self.by >= 0.5 * max(abs(self.start.value), abs(self.end.value))
-        return self.matters and -self.by > self.limit * self.error
+            return self.matters and -self.gain >= 0.5 * max(abs(self.start.value), abs(self.end.value))
+        return self.matters and -self.gain > self.limit * self.error
 
     @property
     def rose(self) -> bool:
-        """Probably: half of the limit is enough, because this only silences a rule."""
-        return self.by > 0 and (self.error is None or self.by > self.limit / 2 * self.error)
+        """Got better, probably: half of the limit is enough, because this only silences a rule."""
+        return self.gain > 0 and (self.error is None or self.gain > self.limit / 2 * self.error)
 
     @property
     def sank(self) -> bool:
-        """Perhaps: too little to call a fall, too much to call it fine."""
-        return self.by < 0 and (self.error is None or -self.by > self.limit / 2 * self.error)
+        """Got worse, perhaps: too little to call a fall, too much to call it fine."""
+        return self.gain < 0 and (self.error is None or -self.gain > self.limit / 2 * self.error)
 
     @property
     def surely_rose(self) -> bool:
-        return self.rose and (self.error is None or self.by > self.limit * self.error)
+        return self.rose and (self.error is None or self.gain > self.limit * self.error)
 
     def __str__(self) -> str:
         errors = "" if not self.error else f", {abs(self.by) / self.error:.1f} standard errors"
@@ -162,17 +167,15 @@ class Record:
         # Even, because batches of long and short rollouts alternate in a decoupled run.
         width = 2 * math.ceil(len(known) / 8)
         steps, values = zip(*known, strict=True)
-        sums = [
-            0.0,
-            *accumulate(values),
-        ]  # a window's mean is the difference of two sums: long runs have thousands of windows
+        # A window's mean is the difference of two sums: long runs have thousands of windows.
+        sums = [0.0, *accumulate(values)]
 
         def window(first: int) -> Point:
             return Point(step=int(steps[first + width - 1]), value=(sums[first + width] - sums[first]) / width)
 
         start, last = window(0), len(known) - width
         if best:
-            start = max(map(window, range(max(1, last - width + 1))), key=lambda point: point.value)
+            start = _best(map(window, range(max(1, last - width + 1))), name)
         return Change(
             name=name,
             start=start,
@@ -191,21 +194,19 @@ class Record:
 
     @cached_property
     def evals(self) -> tuple[str, list[Point]]:
-        """(the evaluation's figure, its points in order): the pass rate if anything was ever solved, else the score."""
-        sources = [(0, self.summary.get("before", {})), *((row["step"], row) for row in self.rows)]
-        sources += [(self.summary.get("steps", len(self.rows)), self.summary.get("after", {}))] if self.summary else []
-        for name in ("eval/pass@1", "eval/score"):
-            found = {int(step): float(source[name]) for step, source in sources if source.get(name) is not None}
-            if any(found.values()) or name == "eval/score":
+        """(the figure of the evaluations that shows best what was learned, its points in order)."""
+        for name in ranked(*(figures for _, figures in self.evaluated)):
+            found = {step: float(figures[name]) for step, figures in self.evaluated if figures.get(name) is not None}
+            if found:
                 return name, [Point(step=step, value=value) for step, value in sorted(found.items())]
-        raise AssertionError("the score is the last resort")
+        return "eval/score", []
 
     @property
     def evaluated(self) -> list[tuple[int, Mapping[str, Any]]]:
         """(step, figures) of each evaluation, in order: before the first step, during the run, after the last."""
         found = [(0, self.summary.get("before") or {}), *((int(row["step"]), row) for row in self.rows)]
         found += [(int(self.summary.get("steps", len(self.rows))), self.summary.get("after") or {})]
-        return [(step, figures) for step, figures in found if "eval/score" in figures]
+        return [(step, figures) for step, figures in found if any(name.startswith("eval/") for name in figures)]
 
     @property
     def empties(self) -> list[tuple[int, float, float]]:
@@ -227,7 +228,7 @@ class Record:
         points = self.evals[1]
         if len(points) < 2:
             return None
-        return self._between(max(points[:-1], key=lambda point: point.value), points[-1], len(points) - 1)
+        return self._between(_best(points[:-1], self.evals[0]), points[-1], len(points) - 1)
 
     @cached_property
     def learned(self) -> Change | None:
@@ -247,7 +248,7 @@ class Record:
 
     def _evaluation_error(self, name: str, start: Point, end: Point) -> float | None:
         """Error when the same tasks are sampled twice: at most p (1 - p) over all samples; for a return, by its spread over the
-        evaluation's own tasks; else by the score's in training."""
+        evaluation's own tasks; for another score by the score's in training; None for what is neither."""
         own = {step: figures[ERROR] for step, figures in self.evaluated if figures.get(ERROR) is not None}
         if name == "eval/score" and {start.step, end.step} <= own.keys():
             return math.hypot(own[start.step], own[end.step])
@@ -261,7 +262,8 @@ class Record:
             shares = [(point.value * count + 1) / (count + 2) for point in (start, end)]
             return math.sqrt(sum(share * (1 - share) for share in shares) / count)
         rows = [row for row in self.rows if row.get("reward/std") is not None]
-        if not rows or held_out.get("rewards") is not None or self.earned == RETURN:  # segments: no episode's spread
+        # Segments: no episode's spread.
+        if name != "eval/score" or not rows or held_out.get("rewards") is not None or self.earned == RETURN:
             return None
         variance = 0.0
         for point in (start, end):
@@ -276,9 +278,12 @@ class Record:
 
     @cached_property
     def earned(self) -> str:
-        """The metric of the training score; of rows that are segments, the return of the episodes that ended."""
-        segments = self.setting("engine.segment", 0) and any(RETURN in row for row in self.rows)
-        return RETURN if segments else "reward/mean"
+        """The metric of the training score; of rows that are segments, the return of the episodes that ended; where rewards only
+        measure, so that the score is always 0, what they measure."""
+        if self.setting("engine.segment", 0) and any(RETURN in row for row in self.rows):
+            return RETURN
+        measured = {} if any(self("reward/mean")) or not self.rows else measures(self.rows[-1], "reward/")
+        return next(iter(measured), "reward/mean")
 
     @cached_property
     def fallen(self) -> list[Change]:
@@ -295,7 +300,7 @@ class Record:
                 change for change in (self.ends(name), self.from_best(name)) if change is not None and change.fell
             ]
             if changes:
-                return [*found, min(changes, key=lambda change: change.by)]
+                return [*found, min(changes, key=lambda change: change.gain)]
         return found
 
     @property
@@ -304,7 +309,8 @@ class Record:
         if ends is None or change is None or change.error is None or not change.fell:
             return []
         won = change.start.value - ends.start.value
-        return [change] if won > change.limit * change.error and -change.by > LOST * won else []
+        won = -won if smaller(change.name) else won
+        return [change] if won > change.limit * change.error and -change.gain > LOST * won else []
 
     @cached_property
     def flat(self) -> bool:
@@ -371,6 +377,11 @@ class Record:
             return f"{key}={short(region * factor**2)}"
         key = "learning_rate" if "update" not in self.run else "update.optimization.learning_rate"
         return f"{key}={short(self.learning_rate * factor)}"
+
+
+def _best(points: Iterable[Point], name: str) -> Point:
+    """The first of the best."""
+    return (min if smaller(name) else max)(points, key=lambda point: point.value)
 
 
 def noise(values: Sequence[float]) -> float:

@@ -37,9 +37,8 @@ class Selection:
 
     def __init__(self) -> None:
         self.began: dict[int, int] = {}  # clock at the dispatch of a group
-        self.pending: dict[
-            int, tuple[str, list[float]]
-        ] = {}  # per scored group: task; rollouts, then sums of the quantities
+        # Per scored group: task; rollouts, then sums of the quantities.
+        self.pending: dict[int, tuple[str, list[float]]] = {}
         self.sums: dict[str, list[float]] = {}  # by fate: rollouts, then the sum of each quantity
         self.asked = [0.0] * (1 + len(QUANTITIES))  # groups, then the sum of their means
         self.tasks: dict[str, list[float]] = {}  # per task: groups, then the sums of their means

@@ -7,6 +7,7 @@ import shlex
 import statistics
 
 from gimbal.report.failures import LIVE, NO_GRADIENT
+from gimbal.report.held_out import named
 from gimbal.report.record import TOKENS, WORTH, Change, Record, Sign, short, when
 
 # Mean |change of a decision's log-probability| in one step, or the corresponding KL. Clipping begins at a ratio of 1.2, which is
@@ -25,10 +26,8 @@ HOT, COLD = 1.5, 0.5  # sampling temperatures far from the distribution that the
 ENTROPY_LEFT = 0.25  # share of the initial entropy, without more tasks solved; learning also lowers entropy
 ENTROPY_GROWN, LOUD, USUAL_BONUS = 1.3, 0.5, 0.01  # ... and a bonus that keeps it: usual ones are 0.001 to 0.01
 GROWN = 2.0  # factor on the initial length, without more tasks solved; careful working may be half as long again
-HELD, USUAL_KL = (
-    0.1,
-    0.05,
-)  # most KL cost per decision, with advantages of size 1; a usual coefficient
+# Most KL cost per decision, with advantages of size 1; a usual coefficient.
+HELD, USUAL_KL = (0.1, 0.05)
 # Explained variance of the returns: clearly worse than a constant, and worse than an untrained critic.
 WORSE = -0.2
 EMPTY = 0.5  # share of empty evaluation answers; healthy runs have at most one in a hundred
@@ -101,7 +100,7 @@ def reward_hacking(record: Record) -> Sign | None:
     rose = score.by > SURE * score.error
     drop = 0.0 if passes is None or passes.error is None else -passes.by
     if record.evaluation is not None and record.evaluation.fell and (rose or _apart(record, score, record.evaluation)):
-        fell = f"the evaluation ({record.evaluation.name.removeprefix('eval/')}) fell from {record.evaluation}"
+        fell = f"the evaluation ({named(record.evaluation.name)}) fell from {record.evaluation}"
     elif passes is not None and (
         (passes.fell and score.by > score.error) or (rose and drop > max(WORTH, SURE * (passes.error or 0.0)))
     ):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from gimbal.report.comparison import ALPHA, ArmResult, Comparison, Estimate, PairResult
 from gimbal.report.console import duration
+from gimbal.report.held_out import smaller
 
 
 def verdict(comparison: Comparison) -> str:
@@ -56,7 +57,7 @@ def _final(comparison: Comparison, pair: PairResult, arms: dict[str, ArmResult])
     name, a, b = short(comparison.metric), arms[pair.a], arms[pair.b]
     both = f"{figure(a.score)} and {figure(b.score)}"
     if pair.differ:
-        more = "higher" if pair.improvement.value > 0.5 else "lower"
+        more = "higher" if (pair.improvement.value > 0.5) != smaller(comparison.metric) else "lower"
         return f"final {name} of {pair.a} is {more} than that of {pair.b}: {both}"
     if blind(a, b, len(comparison.pairs)):
         x, y = len(a.scores[0]), len(b.scores[0])

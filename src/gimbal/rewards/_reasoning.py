@@ -15,9 +15,8 @@ from gimbal.rewards.answers import extract
 def make() -> tuple[Callable[..., Any], list[str]]:
     """Called in the worker: the library takes a second to import, while the run starts."""
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", '"is" with', SyntaxWarning
-        )  # of cellpylib, each time where no bytecode can be kept
+        # Of cellpylib, each time where no bytecode can be kept.
+        warnings.filterwarnings("ignore", '"is" with', SyntaxWarning)
         import reasoning_gym
 
     @cache

@@ -19,9 +19,8 @@ class AbstractReward(AbstractPart, ABC):
     score and ``close`` at the end; a reward that starts a process does it there.
     """
 
-    by_place: ClassVar[bool] = (
-        False  # whether equal texts may get different scores, depending on their position in the group
-    )
+    # Whether equal texts may get different scores, depending on their position in the group.
+    by_place: ClassVar[bool] = False
 
     name: str
     weight: float = 1.0

@@ -42,6 +42,5 @@ class ErrorPlace(AbstractReward):
             return -1.0
         if said < -1 or (said == -1) != (true == -1):
             return -1.0
-        return (
-            1 - min(abs(said - true), 2 * steps) / steps
-        )  # in integers: what a model says may be too large for a float
+        # In integers: what a model says may be too large for a float.
+        return 1 - min(abs(said - true), 2 * steps) / steps

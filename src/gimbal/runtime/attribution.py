@@ -33,9 +33,8 @@ from gimbal.runtime import device
 from gimbal.runtime.faults import Faults
 from gimbal.runtime.run import AbstractRun
 
-REPRODUCES = (
-    0.02  # nats: a sampler's own batching moves its log-probabilities by less (0.01 at bfloat16, 1e-5 in float32)
-)
+# Nats: a sampler's own batching moves its log-probabilities by less (0.01 at bfloat16, 1e-5 in float32).
+REPRODUCES = 0.02
 FITTED_ON = 4  # rollouts that a sampling is looked for on
 IMPOSSIBLE = -30.0  # in place of the log-probability of a token outside of a truncated support
 

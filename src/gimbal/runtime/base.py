@@ -65,9 +65,8 @@ class Host:
     engine: AbstractEngine
     scorer: AbstractScorer
     close: Callable[[], None] = lambda: None
-    schedule: Callable[[], list[Any]] | None = (
-        None  # what chance decided since the last call; None where it decides nothing
-    )
+    # What chance decided since the last call; None where it decides nothing.
+    schedule: Callable[[], list[Any]] | None = None
     metrics: Callable[[], Mapping[str, float]] = dict  # of a step, beside those of every runtime
 
 

@@ -41,9 +41,9 @@ from gimbal.workflows.rows import Grown
 MANIFEST = "manifest.json"
 # Of state.pt; one more whenever what is in it changes. 2: groups of episodes. 3: named steps of an environment.
 FORMAT = 3
-LOGS = (METRICS, ROLLOUTS, SCHEDULE)  # of the run's directory: a checkpoint knows how far each was
+LOGS = (METRICS, ROLLOUTS, SCHEDULE)  # logs of the run, whose lengths a checkpoint records
 NAME = re.compile(r"step_(\d+)(?:\.(\d+))?")
-STATE = ("learner", "pipeline", "store", "sync", "proof", "totals")  # what a run's state.pt holds in any case
+STATE = ("learner", "pipeline", "store", "sync", "proof", "totals")  # keys that every state.pt has
 PARTIAL = ".partial_"
 CHUNK = 1 << 20
 
@@ -89,7 +89,7 @@ def save(
         durable.sync_tree(partial)
         final = root / _free_name(root, step)
         partial.rename(final)
-        for place in (root, directory, directory.parent):  # the first checkpoint makes the first of them
+        for place in (root, directory, directory.parent):  # the first save creates the first of them
             durable.sync(place)
     except (OSError, RuntimeError) as error:
         # torch reports a full disk as an obscure RuntimeError of its zip writer.
@@ -98,7 +98,7 @@ def save(
             if isinstance(error, OSError)
             else f"{partial / 'state.pt'}: the disk is full, or the file size limit is too low (ulimit -f)"
         )
-        with suppress(OSError):  # what is in the way may be above it
+        with suppress(OSError):  # the obstacle may be a parent
             _remove(partial)
         previous = newest(directory)
         kept = f"{previous} is untouched, and the run can be resumed" if previous else "there is no earlier one"
@@ -129,7 +129,7 @@ def rewind(directory: Path, checkpoint: Path | None) -> None:
 
 
 def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]:
-    """The saved state of a checkpoint that was found intact."""
+    """The saved state of an intact checkpoint."""
     try:
         with torch.serialization.safe_globals(
             [
@@ -163,7 +163,7 @@ def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]
 
 
 def of_run(checkpoint: Path) -> dict[str, Any]:
-    """The state that a run goes on from."""
+    """The state that a resumed run starts from."""
     state = load(checkpoint)
     if gone := [name for name in STATE if not isinstance(state.get(name), Mapping)]:
         raise CheckpointError(
@@ -234,13 +234,13 @@ def _first(directory: Path, note: Callable[[str], None], fault: Callable[[Path],
             return path
         passed.append(said)
     if found and not all_of(directory):
-        note(f"{passed[0]}; the run starts again from the beginning")
+        note(f"{'; '.join(passed)}; the run starts again from the beginning")
     elif passed:
         way = f"gimbal train --from {directory} starts a new run"
         # The state may be lost but the weights intact: then a new run can use them.
         model = next((path / "model" for path in reversed(found) if not spoilt(path, "model")), None)
         raise CheckpointError(
-            f"{passed[0]}; there is no other checkpoint to continue from. {way}"
+            f"{'; '.join(passed)}; there is no other checkpoint to continue from. {way}"
             + (f", with policy.model={model} from its weights" if model else "")
         )
     return None
@@ -266,7 +266,7 @@ def _logs_changed(directory: Path, checkpoint: Path) -> str:
 def _manifest(checkpoint: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((checkpoint / MANIFEST).read_text())
-    except (OSError, ValueError, RecursionError) as error:  # the last of a file nested beyond all measure
+    except (OSError, ValueError, RecursionError) as error:  # RecursionError for a file nested too deeply
         raise CheckpointError(f"its {MANIFEST} is not readable: {error}") from error
     match manifest:
         case {"step": int() as step, "files": dict() as files, "logs": dict() as logs}:
@@ -282,7 +282,7 @@ def _manifest(checkpoint: Path) -> dict[str, Any]:
 
 
 def _named(root: Path) -> list[Path]:
-    # Only directories: what else bears such a name is somebody's own, and no checkpoint.
+    # Only directories: anything else of such a name is the user's own.
     return (
         [path for path in root.glob("step_*") if NAME.fullmatch(path.name) and path.is_dir()] if root.is_dir() else []
     )
@@ -301,7 +301,7 @@ def _place(checkpoint: Path) -> tuple[int, int]:
 
 
 def _free_name(root: Path, step: int) -> str:
-    # By name alone: what is no directory (a file, a link to nowhere) is in the way too.
+    # By name alone, because a file or a broken link of that name is in the way too.
     there = [path for path in root.iterdir() if NAME.fullmatch(path.name)]
     taken = [number for at, number in map(_place, there) if at == step]
     return f"step_{step:06d}" + (f".{max(taken) + 1}" if taken else "")
@@ -340,7 +340,7 @@ def _of_families() -> list[Any]:
 
 
 def _digest(path: Path) -> str:
-    durable.regular(path)  # to open a pipe would wait for somebody to write
+    durable.regular(path)  # opening a pipe would wait for a writer
     with path.open("rb") as file:
         return hashlib.file_digest(file, "blake2b").hexdigest()
 

@@ -50,10 +50,8 @@ from gimbal.runtime.run import AbstractRun, Run
 from gimbal.workflows.runner import Driven
 
 MOST_RATE = 1e-5  # AdamW's rate for full training of a pretrained model; published runs use 1e-6 to 5e-6
-LOST = {
-    "bfloat16": 256,
-    "float16": 2048,
-}  # the spacing of neighbouring numbers, relative to their size: 1/128 to 1/256, and 1/1024 to 1/2048
+# The spacing of neighbouring numbers, relative to their size: 1/128 to 1/256, and 1/1024 to 1/2048.
+LOST = {"bfloat16": 256, "float16": 2048}
 
 
 MOST_EPS, MOST_WEIGHT = 1.0, 1e6

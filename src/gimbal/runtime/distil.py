@@ -14,7 +14,7 @@ from gimbal.learning.weight_sync.receipts import running
 from gimbal.records import AbstractSampling, Group, Rollout, Task
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
-from gimbal.rewards.scoring import score
+from gimbal.rewards.scoring import decided, score
 from gimbal.runtime import device
 from gimbal.runtime.run import AbstractRun
 
@@ -30,8 +30,8 @@ def distil(
     seed: int = 0,
 ) -> list[Task]:
     """The tasks with ``columns["pass_rate"]``, the share of ``samples`` rollouts that pass as they do in an evaluation (by the first
-    reward), or whose score reaches ``threshold`` where one is given, and with
-    ``columns["completion"]``, the text of the best of those (of equals the shortest), or none.
+    reward, which must decide that), or whose score reaches ``threshold`` where one is given, and with ``columns["completion"]``, the
+    text of the best of those (of equals the shortest), or none.
 
     The share is a difficulty for environments.Within: a pool of tasks solved seldom but not never is Within(column="pass_rate",
     above=0.1, upto=0.3) (DoGe, arXiv:2512.06835). The texts are what FormPairs and Demonstrated take: data that the policy made
@@ -39,6 +39,11 @@ def distil(
     open; a rollout without a score counts as not solved.
     """
     assert engine.in_flight == 0, "distilling has the engine to itself"
+    if threshold is None and rewards and not decided(rewards):
+        raise ValueError(
+            f"which rollouts solve their task is up to the first reward, and {rewards[0].name} decides nothing: put one that does "
+            "first, for instance with held_out.rewards=FILE.py:FUNCTION"
+        )
     for place, task in enumerate(tasks):
         for sample in range(samples):
             engine.submit(Request(group=place, task=task, sample=sample, sampling=sampling, seed=seed))
@@ -68,9 +73,8 @@ def _with_record(
     outcome = score(Group.of(0, task, rollouts), rewards)
     scored = outcome.rollouts if isinstance(outcome, Group) else ()
     solved = [r for r in scored if (passed(r) if threshold is None else r.earned >= threshold)]
-    columns = {
-        key: value for key, value in task.columns.items() if key != "completion"
-    }  # a reference's own, if it had one
+    # A reference's own, if it had one.
+    columns = {key: value for key, value in task.columns.items() if key != "completion"}
     columns["pass_rate"] = len(solved) / len(rollouts)
     if solved:
         columns["completion"] = max(solved, key=lambda r: (r.earned, -r.length, -r.sample)).text

@@ -55,19 +55,15 @@ class EvalResult:
     length: float
     pass_at: dict[int, float]
     greedy: float | None
-    vote_at: Mapping[int, float] = field(
-        default_factory=dict
-    )  # share of tasks that the most common of k answers solves
-    shares: Mapping[str, float] = field(
-        default_factory=dict
-    )  # of texts that are empty or cut off; {} where none is written
+    # Share of tasks that the most common of k answers solves.
+    vote_at: Mapping[int, float] = field(default_factory=dict)
+    # Of texts that are empty or cut off; {} where none is written.
+    shares: Mapping[str, float] = field(default_factory=dict)
     by_source: Mapping[str, float] = field(default_factory=dict)  # pass@1, else the score, of each source of the tasks
-    figures: Mapping[str, float] = field(
-        default_factory=dict
-    )  # what rewards say of all samples together, and of all greedy ones
-    error: float | None = (
-        None  # the standard error of a return, by its spread over tasks; None for a reward, or of one task
-    )
+    # What rewards say of all samples together, and of all greedy ones.
+    figures: Mapping[str, float] = field(default_factory=dict)
+    # The standard error of a return, by its spread over tasks; None for a reward, or of one task.
+    error: float | None = None
     rollouts: int = 0  # sampled and greedy, failed ones too
     failed: Mapping[str, int] = field(default_factory=dict)  # of these, by reason
     said: str = ""  # of the first that failed: its task, and what happened

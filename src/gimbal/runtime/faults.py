@@ -32,7 +32,7 @@ LEVELS = {"int8": 127, "int4": 7}
 EXPLAINED = {**TOLERANCE, "int4": 1.0}
 SHARES = ("token_drift", "slow_workers", "lost_syncs", "half_swapped", "dropped_samples", "doubled_samples")
 SHARES += ("reward_flip", "reward_blind", "sampler_top_p")
-CONTROLS = ("seed", "slow_steps", "unproved")  # fields that by themselves break nothing
+CONTROLS = ("seed", "slow_steps", "unproved")  # fields that break nothing on their own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +136,7 @@ class Faults(AbstractPart):
             return {"sync/failed": 1.0}
 
     def carried(self, groups: Sequence[Group], seed: int) -> list[Group]:
-        """What reaches the learner: some rollouts are missing (at least one per group stays), some come twice."""
+        """The groups as they reach the learner: some rollouts missing (at least one per group stays), some twice."""
         if not (self.dropped_samples or self.doubled_samples):
             return list(groups)
         return [self._carried(group, seed) for group in groups]
@@ -156,9 +156,9 @@ class FaultyEngine(AbstractEngineAround):
     def __init__(self, faults: Faults, inner: AbstractEngine, seed: int) -> None:
         self.faults, self.inner, self.seed = faults, inner, seed
         self.asked: dict[tuple[int, int], AbstractSampling] = {}
-        self.held: list[tuple[int, Finished]] = []  # (when it is let go, what)
+        self.held: list[tuple[int, Finished]] = []  # (when it is released, the result)
         self.clock = 0
-        self.loaded: frozenset[str] = frozenset()  # names that came with the last weights
+        self.loaded: frozenset[str] = frozenset()  # names of the tensors loaded last
 
     @property
     def tolerance(self) -> float:
@@ -237,7 +237,7 @@ class FaultyEngine(AbstractEngineAround):
         return rollout
 
     def _drifted(self, rollout: Rollout, draws: Any) -> Tokens:
-        """Some tokens but the last replaced by others of the same text, as when it is encoded again another way."""
+        """Some tokens (never the last) replaced by others with the same text, as when text is encoded again differently."""
         tokens = rollout.decisions
         if not isinstance(tokens, Tokens):
             raise ValueError("faults.token_drift is for texts; this policy's decisions are no tokens")
@@ -246,7 +246,7 @@ class FaultyEngine(AbstractEngineAround):
         before = own.clone()
         for place in (draws.random(len(own)) < self.faults.token_drift).nonzero()[0].tolist():
             others = before[before != before[place]].unique()
-            if len(others):  # a text of one character has no other
+            if len(others):  # a text of one character has no other encoding
                 own[place] = others[int(draws.integers(len(others)))]
         return replace(tokens, ids_NL=ids_NL)
 
@@ -261,13 +261,13 @@ def _rounded(name: str, x: Tensor, precision: str | None) -> Tensor:
 
 
 class FaultySync(AbstractWeightSync):
-    """Publishes other weights under a version than those it was given."""
+    """Publishes weights other than the given ones under a version."""
 
     def __init__(self, faults: Faults, inner: AbstractWeightSync, seed: int) -> None:
         self.faults, self.inner, self.seed = faults, inner, seed
         self.given: deque[dict[str, Tensor]] = deque(maxlen=faults.stale_weights + 1)
         self.sent: dict[str, Tensor] = {}
-        self.version = -1  # that ``sent`` went under
+        self.version = -1  # the version of ``sent``
 
     def publish(self, version: int, state: Mapping[str, Tensor]) -> None:
         if version == self.version:  # a resumed run does so
@@ -304,7 +304,7 @@ class FaultySync(AbstractWeightSync):
 
 
 class FaultyScorer(AbstractScorer):
-    """Falsifies verdicts after the real rewards gave them; what it added stands under ``scores["faults"]``."""
+    """Falsifies scores after the real rewards gave them; what it added is in ``scores["faults"]``."""
 
     def __init__(self, faults: Faults, inner: AbstractScorer, seed: int) -> None:
         self.faults, self.inner, self.seed = faults, inner, seed
@@ -335,7 +335,7 @@ class FaultyScorer(AbstractScorer):
         f, score, scores = self.faults, episode.earned, episode.scores
         draws = philox(self.seed, f.seed, "reward", index, episode.sample)
         if draws.random() < f.reward_flip:
-            verdict = next(iter(scores), None)  # what pass rates go by is as wrong as the score
+            verdict = next(iter(scores), None)  # pass rates read this score, so it is falsified too
             turned = {} if verdict is None else {verdict: 1 - scores[verdict]}
             scores, score = {**scores, **turned}, 1 - score
         noised = score + f.reward_noise * draws.standard_normal() + f.reward_length * episode.length

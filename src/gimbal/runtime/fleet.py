@@ -179,10 +179,8 @@ class Fleet:
         """Take the answer of a member's head call."""
         try:
             answer = self.backend.get(reference)
-        except (
-            Died,
-            SyncError,
-        ) as error:  # one whose weights are in doubt must draw nothing: another begins with all of them
+        except (Died, SyncError) as error:
+            # One whose weights are in doubt must draw nothing: another begins with all of them.
             with self.changed:
                 if member in self.members:
                     self._lose(member, f"died ({error})" if isinstance(error, Died) else f"is ended: {error}", "")

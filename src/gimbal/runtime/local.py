@@ -42,7 +42,7 @@ from gimbal.report.record import Record
 from gimbal.report.reference import watch
 from gimbal.report.trackers import Trackers
 from gimbal.rewards.isolation import RewardError
-from gimbal.rewards.scoring import decided, of_all, score, weighed
+from gimbal.rewards.scoring import of_all, score, weighed
 from gimbal.runtime import best, checkpoint, compose, device, policies, sources
 from gimbal.runtime.base import Wanted
 from gimbal.runtime.device import peak_memory_mb
@@ -71,7 +71,7 @@ class Trainer:
         self.restored: Mapping[str, Any] = self._saved["totals"] if self._saved else {}
         self.rewards = compose.opened(run)
         policy = (run.policy.at(resume / "model") if resume else run.policy).load(run.seed).to(self.device)
-        self.policy = policies.own(policy)  # what engines are made of; the one that is trained is the learner's
+        self.policy = policies.own(policy)  # engines copy it; the one that is trained is the learner's
         self.learner: AbstractLearner = joining.lead(
             ranks, policy, partial(policies.learner, run, self.device, resume=resume)
         )
@@ -91,7 +91,7 @@ class Trainer:
         try:
             self._wire()
         except BaseException:
-            self.close()  # other processes may be up by now, and nobody else knows of them
+            self.close()  # other processes may have started, and only we know of them
             raise
 
     def _wire(self) -> None:
@@ -134,19 +134,17 @@ class Trainer:
 
     @property
     def sync(self) -> AbstractWeightSync:
-        """The policy's."""
+        """The weight sync of the policy."""
         return self.deliveries[""].sync
 
     @property
     def proof(self) -> DeliveryProof:
-        """The policy's."""
+        """The delivery proof of the policy."""
         return self.deliveries[""].proof
 
     def begin(self) -> None:
-        """The first action: everything goes to where it was saved, or to version 0, and the sampler is proved to hold these weights.
-
-        Once; ``advance`` and ``save`` see to it where nobody has.
-        """
+        """Restore the saved state, or start at version 0, and prove that the sampler holds these weights. ``advance`` and ``save`` call
+        it; a second call does nothing."""
         if self.deliveries[""].begun:
             return
         if (saved := self._saved) is None:
@@ -159,14 +157,14 @@ class Trainer:
         states = {"": saved, **saved.get("separate", {})}
         for name, one in self.deliveries.items():
             one.sync.load_state_dict(states[name]["sync"])
-        self._deliver()  # before the pipeline: rollouts under way go on in an engine that holds weights
+        self._deliver()  # first, because unfinished rollouts need an engine with weights
         self.pipeline.load_state_dict(saved["pipeline"])
         self.store.load_state_dict(saved["store"])
         for group in self.pipeline.store.values():
             self.learner.arrived(group)
         for name, one in self.deliveries.items():
             one.resume(states[name]["proof"])
-        self._saved = None  # as large as the run itself
+        self._saved = None  # it takes as much memory as the run itself
         self._checked(lambda one: one.proof.resumed(one.engine, self.learner.version))
 
     def advance(self) -> tuple[Metrics, list[Group], TrainBatch]:
@@ -184,7 +182,7 @@ class Trainer:
         self._checked(lambda one: one.proof.receipts.heard(one.engine))  # what a wrong sampler drew is not trained on
         self._rest()
         came = sum(len(group.episodes) for group in groups)
-        # Faults of the way come after the pipeline's accounts: nothing may count what they take or double.
+        # Injected losses and duplicates come after the pipeline's own counts, which must not see them.
         groups = self.faults.carried(groups, self.run.seed)
         carried = sample_metrics(groups, came)
         groups = self.store.join(groups, version, self._judge)
@@ -193,7 +191,7 @@ class Trainer:
         generated = time.perf_counter()
         fresh = pack(groups)
         batch = self.pipeline.pace.trained(self.learner.prepare(self.store.take(fresh)), version)
-        # The last moment at which the weights that drew all this are there to be asked.
+        # The last moment at which the weights that sampled these groups still exist.
         self.learner.before_update(self.pipeline.held)
         metrics = self.learner.step(batch)
         trained = time.perf_counter()
@@ -203,7 +201,7 @@ class Trainer:
             metrics |= tree_metrics(computed, seen, extent, groups if self.run.store.same_rows else ())
         if held := self.store.metrics():
             metrics |= held | (replay_metrics(groups, version) if self.run.store.same_rows else {})
-        # Last, on all figures of the step, and after the delivery: a coefficient never moves within a step.
+        # Last, so that controllers see all metrics of the step, and no coefficient moves within one.
         metrics |= self.learner.control(metrics)
         end = time.perf_counter()
         decisions = sum(episode.drawn for group in seen for episode in group.episodes)
@@ -218,11 +216,10 @@ class Trainer:
 
     def _observed(self, groups: Sequence[Group], seen: Sequence[Group], batch: TrainBatch, version: int) -> Metrics:
         """A step's metrics besides the learner's own. ``seen``: all groups scored for it, including dropped ones."""
-        family = self.run.policy.family
+        family, judged = self.run.policy.family, self.run.judged
         answers = family.judged or bool(self.run.rewards)
-        judged = decided(self.run.rewards) if self.run.rewards else answers
         metrics = rollout_metrics(seen or groups, judged=judged, answers=answers, sources=self.run.tasks.sources)
-        if not any(reward.by_place for reward in self.run.rewards):  # else texts alike need not score alike
+        if not any(reward.by_place for reward in self.run.rewards):  # else equal texts may score differently
             metrics |= repeat_metrics(seen)
         metrics |= surprise_metrics(family, seen or groups) | of_all(self.rewards, seen or groups, "reward/")
         if isinstance(self.learner.method, AbstractPolicyGradient):
@@ -274,7 +271,7 @@ class Trainer:
 
     @property
     def _computed(self) -> int | None:
-        """Tokens that the engines of all models computed; None if one does not count them."""
+        """Tokens computed by the engines of all models; None if one does not count them."""
         counts = [one.engine.computed for one in self.deliveries.values()]
         return None if None in counts else sum(count or 0 for count in counts)
 
@@ -313,7 +310,7 @@ class Trainer:
         return self._checked(lambda one: one.prove(self.learner.version))
 
     def _checked(self, check: Callable[[Delivery], Metrics | None]) -> Metrics:
-        """Of each model."""
+        """Run a check on the delivery of every model."""
         return self.faults.proof(lambda: ChainMap(*(check(one) or {} for one in self.deliveries.values())))
 
 
@@ -435,7 +432,7 @@ class TrainingSession:
             self.schedule.append({"step": step, "batch": digest(groups), "events": trainer.host.schedule()})
         recorded = run.record_every and (step == 1 or step % run.record_every == 0)
         if recorded:
-            self.rollouts.append(step, groups, batch, self.trainer.pieces)
+            self.rollouts.append(step, groups, batch, trainer.pieces, judged=trainer.run.judged)
         self._finish(step, metrics)
         if recorded:
             self.console.sample(groups[0].rollouts[0])

@@ -34,11 +34,8 @@ TURN = {
     "sampler": "set engine.precision=bfloat16",
 }
 PROCESS = 500e6  # main memory for Python, torch and transformers
-STATE = {
-    "adamw": 2.0,
-    "muon": 1.0,
-    "sgd": 1.0,
-}  # numbers that an optimiser stores per weight; Muon's 2 apply outside the blocks
+# Numbers that an optimiser stores per weight; Muon's 2 apply outside the blocks.
+STATE = {"adamw": 2.0, "muon": 1.0, "sgd": 1.0}
 EIGHT_BITS = 2 + 8 / 256  # bytes per weight for both moments, with a float32 scale per block of 256 numbers
 TABLES = 5  # float32 copies of a chunk of logits, for its gradient
 
@@ -124,9 +121,8 @@ def predicted(run: AbstractRun, shape: Shape, prompt: int) -> dict[str, float]:
         found["sampler"] = float(size * (shape.weights + (trained if policy.lora is not None else 0)))
         if (drafter := run.engine.drafter) is not None:
             found["drafter"] = _drafter(drafter, shape)
-        found["cache"] = float(
-            2 * size * shape.cached * run.engine.slots * length
-        )  # its capacity doubles when it grows
+        # Its capacity doubles when it grows.
+        found["cache"] = float(2 * size * shape.cached * run.engine.slots * length)
     if (rule := run.learns.stability) is not None:
         found["closed loop"] = float(own * trained * (1 if rule.fallback is None else 3))
     return found

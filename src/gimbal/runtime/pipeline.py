@@ -46,10 +46,10 @@ class Parts:
     rewards: Sequence[AbstractReward]
     filters: Sequence[AbstractFilter]
     sampling: AbstractSampling
-    arrived: Callable[[Group], None] = lambda group: None  # told of each group that begins to wait for its batch
-    fix: Callable[[Group, int], Group] = lambda group, latest: group  # what a store makes of a scored group
+    arrived: Callable[[Group], None] = lambda group: None  # called with each group that starts waiting for its batch
+    fix: Callable[[Group, int], Group] = lambda group, latest: group  # the store's change to a scored group
     note: Callable[[str], None] = lambda sentence: None  # tells the user
-    least: int = 1  # episodes that are left of a group for the estimator to compare, where samples were given up
+    least: int = 1  # episodes a group must keep for the estimator, when samples are lost
 
 
 class Pipeline:
@@ -68,18 +68,17 @@ class Pipeline:
         self.parts, self.pace, self.ahead, self.seed, self.surplus = parts, pace, ahead, seed, surplus
         # Of groups taken back, to be given out again before others; then what the curriculum gave of a round that is not whole yet.
         self.returned: deque[Task] = deque()
-        self.version = -1  # of the learner step that curriculum and budget were told of last
+        self.version = -1  # the last learner step reported to curriculum and budget
         self.patience = max_empty_batches * pace.groups_per_step
         self.dispatched = 0  # groups so far; the next group's index
         self.version_at_dispatch: dict[int, int] = {}  # of every outstanding group
         self.tasks: dict[int, Task] = {}  # of groups in flight
-        self.arrived: dict[int, dict[int, Episode | Drop]] = {}  # what came of the samples of groups in flight
+        self.arrived: dict[int, dict[int, Episode | Drop]] = {}  # results so far of groups in flight
         self.expected: dict[int, int] = {}  # rollouts of each group in flight, and answers to its follow-ups
         self.planned: dict[int, int] = {}  # rollouts alone; further samples are answers
         self.scoring: dict[int, Group] = {}  # with the scorer
-        self.rounds: dict[
-            int, tuple[int, int]
-        ] = {}  # (its round, rollouts asked for so far) of each group that may still grow
+        # (its round, rollouts asked for so far) of each group that may still grow.
+        self.rounds: dict[int, tuple[int, int]] = {}
         self.waiting: dict[int, tuple[Group, Scored]] = {}  # as drawn and as scored: for the rest of its round
         self.store: dict[int, Group] = {}  # finished, scored, admitted, by index
         self.drops: Counter[str] = Counter()  # groups, by reason, and "rollouts/REASON", over the whole run
@@ -87,14 +86,13 @@ class Pipeline:
         self.generated = Counter[str]()  # rollouts and decisions drawn over the whole run
         self.bought = Counter[str]()  # decisions trained on, and groups whose scores differ, over the whole run
         self.selection = Selection()
-        self.broke: Drop | None = None  # the latest episode that broke, in this process
+        self.broke: Drop | None = None  # the latest broken episode in this process
         self.befell: Counter[str] = Counter()  # reasons of the groups dropped in a row, in this process
-        self.told = 0  # broken episodes that the user was told of, in this process
+        self.told = 0  # broken episodes already reported to the user in this process
         self.uncollected: list[Finished] = []
         self.oversampling = 1.0  # groups asked for, for each one wanted; the trainer sets it before each batch
-        self.finished = self.admitted = (
-            0  # groups since the last batch, and those of them that nothing dropped but as surplus
-        )
+        # Groups since the last batch, and those of them that nothing dropped but as surplus.
+        self.finished = self.admitted = 0
         self.kept_frac = 1.0  # admitted / finished of the last batch for which any finished
         self.seen: list[Group] = []  # scored since the last batch, dropped ones included: what metrics are about
 
@@ -105,7 +103,7 @@ class Pipeline:
             self.parts.curriculum.step(progress)
             self.parts.budget.step(progress)
             self.version = version
-        if self.uncollected:  # what an error interrupted comes to its end first, as if it had not been
+        if self.uncollected:  # first finish what an error interrupted
             self._go_on()
         self._grow()
         while True:
@@ -226,7 +224,7 @@ class Pipeline:
             self.parts.engine.submit(Request(group=index, task=task, sample=sample, sampling=sampling, seed=seed))
 
     def _collect(self, finished: Finished) -> tuple[int, str] | None:
-        """Take it in, and send its group to the scorer if that is whole; (group, reason) if too little was left of it to be scored."""
+        """Store the result, and score its group once that is complete; returns (group, reason) if too little of it is left to score."""
         (index, sample), outcome = finished.key, finished.settled
         if isinstance(outcome, Drop) and outcome.said:
             self.broke = outcome
@@ -248,7 +246,7 @@ class Pipeline:
         return given_up
 
     def _ask(self, index: int) -> bool:
-        """Have the policy answer what rewards ask of it about a group whose rollouts are all there; False if nothing is to be asked."""
+        """Submit the follow-up questions of rewards about a complete group; False if there are none."""
         drawn = self._group(index)
         if isinstance(drawn, Drop) or self.expected[index] > self.planned[index]:
             return False
@@ -334,9 +332,8 @@ class Pipeline:
         if (gone := len(before.episodes) - len(after.episodes)) > 0:
             self.drops[f"rollouts/{reason}"] += gone
         counted = {id(row.decisions): int(row.mask_S.sum()) for row in before.rows}
-        was = [
-            (counted.get(id(row.decisions), 0), int(row.mask_S.sum())) for row in after.rows
-        ]  # 0: one was put in its place
+        # 0: one was put in its place.
+        was = [(counted.get(id(row.decisions), 0), int(row.mask_S.sum())) for row in after.rows]
         if masked := sum(max(0, earlier - now) for earlier, now in was):
             self.drops[f"decisions/{reason}"] += masked
 
@@ -351,7 +348,7 @@ class Pipeline:
             self._lose(index, "stale")
 
     def _give_up(self, index: int, reason: str) -> None:
-        """The group is dropped for what it is; after too many in a row there is nothing to learn from."""
+        """Drop the group; after too many in a row there is nothing to learn from."""
         self._lose(index, reason)
         self.dropped_in_a_row += 1
         self.befell[reason] += 1
@@ -401,7 +398,7 @@ class Pipeline:
         for index in latest if chosen else ():
             for sample in set(range(self.expected[index])) - self.arrived[index].keys():
                 begun = self.parts.engine.cancel((index, sample))
-                # Thrown away or not, it was drawn: budgets of tokens and every figure for 1,000 tokens go by this.
+                # It was sampled even if it is thrown away: budgets of tokens and every figure for 1,000 tokens go by this.
                 self.generated["decisions"] += 0 if begun is None else begun.drawn
             self.returned.append(self.tasks[index])
             self._lose(index, "recycled")
@@ -432,7 +429,7 @@ class Pipeline:
         )
 
     def metrics(self) -> dict[str, float]:
-        """What curriculum and budget say of themselves, and what all that was generated has bought."""
+        """Metrics of curriculum and budget, and how much of what was generated trained."""
         bought = {name: float(self.bought[name]) for name in ("trained", "groups")}
         if self.generated["decisions"]:
             bought["groups_per_1000"] = 1000 * self.bought["groups"] / self.generated["decisions"]

@@ -21,7 +21,7 @@ from gimbal.runtime.run import AbstractRun, Run, UpdateRun
 def learner(
     run: AbstractRun, where: torch.device, policy: AbstractPolicy, ranks: AbstractRanks, *, resume: Path | None = None
 ) -> Learner:
-    """``resume``: the checkpoint whose models of roles it begins with; those of the run may be gone."""
+    """The run's learner. ``resume``: the checkpoint to take the models of roles from."""
     return Learner(
         policy,
         run.learns,
@@ -50,7 +50,7 @@ def _reference(run: AbstractRun) -> AbstractPolicySpec | None:
 
 
 def separate(run: AbstractRun, policy: AbstractPolicy) -> dict[str, AbstractPolicy]:
-    """The models of the run's ``separate``, by name, as they begin. ValueError for one of another architecture than the policy."""
+    """The models of the run's ``separate`` by name, before training. ValueError if one has another architecture than the policy."""
     where = next(policy.parameters()).device
     found: dict[str, AbstractPolicy] = {}
     for name, one in _models(run).items():
@@ -85,15 +85,14 @@ def _models(run: AbstractRun) -> Mapping[str, SeparateWeights]:
 def _spec(run: AbstractRun, one: SeparateWeights) -> AbstractPolicySpec:
     if not one.model:
         return run.policy
-    place = Path(
-        one.model
-    )  # which drops a leading "./", without which a missing directory would be looked for on the hub
+    # Which drops a leading "./", without which a missing directory would be looked for on the hub.
+    place = Path(one.model)
     return run.policy.at(place.absolute() if one.model.startswith(".") else place)
 
 
 @contextmanager
 def _named(part: str) -> Iterator[None]:
-    """A refusal of its files says which entry names them."""
+    """Add the name of the entry to a refusal of its files."""
     try:
         yield
     except ValueError as error:
@@ -102,7 +101,7 @@ def _named(part: str) -> Iterator[None]:
 
 
 def shapes(policy: AbstractPolicy) -> dict[str, torch.Size]:
-    """Of its tensors, by name."""
+    """The shapes of its tensors, by name."""
     return {name: tensor.shape for name, tensor in policy.state_dict().items()}
 
 
@@ -115,7 +114,7 @@ def own(policy: AbstractPolicy) -> AbstractPolicy:
 
 
 def at(run: AbstractRun, model: Path) -> AbstractRun:
-    """The run with the weights that a run saved in this directory, of every model."""
+    """The run with the weights of all its models that were saved in this directory."""
     run = replace(run, policy=run.policy.at(model))
     if not isinstance(run, Run) or not run.separate:
         return run

@@ -29,14 +29,13 @@ from gimbal.runtime.ledger import Key, Ledger
 from gimbal.runtime.members import packed
 from gimbal.runtime.schedule import Schedule
 
-ADVANCE_SECONDS = 0.1  # of generation between two looks at what else there is to do
-GRACE_SECONDS = 60.0  # for workers that are slow to start; after it those that are up begin
-AHEAD = 2  # such calls outstanding, so that a worker need not wait for a learner that is slow to ask for the next
-TRIES = 3  # times that one request or group may end the member that holds it
+ADVANCE_SECONDS = 0.1  # of generation, then the worker looks for other calls
+GRACE_SECONDS = 60.0  # to wait for slow workers; then those that are up begin
+AHEAD = 2  # calls outstanding per worker, so that it need not wait for a slow learner
+TRIES = 3  # how many members one request or group may kill
 
-Stored = dict[
-    Stamp | None, Any
-]  # packets that are in the store already, by base, so that several members are given the same
+# Packets already in the store, by base: members share them.
+Stored = dict[Stamp | None, Any]
 
 
 class PoolEngine(AbstractDistantEngine, AbstractOwner):
@@ -54,15 +53,18 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
     ) -> None:
         self.backend, self.schedule, self.ledger = backend, schedule, Ledger(together=together)
         self.fleet = Fleet("worker", backend, self, patience=patience, note=note)
-        self.entered: list[Request] = []  # submitted since the last step: they start together
+        self.entered: list[Request] = []  # submitted since the last step, to start together
         self.inbox: list[Finished] = []
         self.outbox: dict[int, list[tuple[int, Request]]] = defaultdict(list)  # for the member's next advance
         self.cancelled: dict[int, list[Key]] = defaultdict(list)  # likewise
         self.words: list[Witness] = []
         self.receipts: list[Receipt] = []
-        self.loaded: dict[int, int] = {}  # the version of the last load that a member has answered
-        self.hangs: Counter[str] = Counter()  # by the call that did not return
-        self._busy, self._measured = 0.0, time.monotonic()  # seconds of work of all members, since when
+        self.loaded: dict[int, int] = {}  # the newest version that a member has confirmed
+        self.hangs: Counter[str] = Counter()  # members lost, by the call that did not return
+        self._busy, self._measured = (
+            0.0,
+            time.monotonic(),
+        )  # seconds of work of all members, and the start of that count
         self._sent = -1
         self._bring: Callable[[int, Stored], None] | None = None  # sends a member the version sent last
         self._stamps: dict[int, Stamp] = {}  # where packets have led a member, once it has done its calls
@@ -130,10 +132,10 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
         return finished
 
     def cancel(self, key: Key) -> Rollout | None:
-        """What the worker has drawn of it is not fetched."""
+        """What a worker has drawn of it so far is not fetched."""
         with self.fleet.changed:
             self.schedule.pipeline("c", key)
-            # It may be in any of three places: not handed out yet, finished and not taken, or with a worker.
+            # It is in one of three places: not handed out yet, finished but not returned, or with a worker.
             self.entered = [request for request in self.entered if request.key != key]
             for item in self.inbox:
                 if item.key == key:
@@ -232,9 +234,9 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
             }
 
     def state_dict(self) -> dict[str, Any]:
-        """Requests, and finished rollouts not yet taken; what is half drawn is drawn again."""
+        """Requests, and finished rollouts that are not returned yet; unfinished rollouts are sampled again."""
         with self.fleet.changed:
-            # Half-drawn rows live in other processes, which a resumed run does not have; the same stream draws them again.
+            # Unfinished rows are in other processes, which a resumed run does not have; the same stream samples them again.
             requests, finished = [*self.ledger.requests(), *self.entered], list(self.inbox)
             return {"requests": requests, "finished": finished, "schedule": self.schedule.state()}
 
@@ -247,9 +249,8 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
         self._tolerance, self._form = answer
         self.ledger.join(member)
         self.schedule.member("j", member)
-        self._load(
-            member, {}
-        )  # no packet twice to one that comes in the place of another: it may be the packet that is at fault
+        # A replacement gets no packet that was sent before, since the packet may be at fault.
+        self._load(member, {})
         if self._canary is not None:
             self.fleet.call(member, "watch", self._canary[1])
         self._feed()
@@ -276,7 +277,7 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
         self._feed()
 
     def lost(self, member: int, hung: str) -> None:
-        # Its requests go back to those that wait before anything is handed out, or they would wait for a worker that is gone.
+        # First its requests return to the queue, or they would wait for a worker that is gone.
         self.ledger.leave(member)
         self._stamps.pop(member, None)
         self.loaded.pop(member, None)

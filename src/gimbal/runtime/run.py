@@ -23,6 +23,7 @@ from gimbal.policies.base import AbstractPolicySpec
 from gimbal.policies.token import Sampling
 from gimbal.records import AbstractSampling
 from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.scoring import decided
 from gimbal.runtime.base import AbstractRuntimeSpec, Local
 from gimbal.runtime.devices import Devices
 from gimbal.runtime.faults import Faults
@@ -101,9 +102,8 @@ class AbstractRun(ABC):
     staleness: AbstractStaleness = Pace()  # the rule that keeps max_staleness
     ahead: Literal["ready", "full"] = "ready"
     oversampling: float = 1.0  # groups dispatched per group wanted, if filters drop some; surplus groups are dropped
-    surplus: Literal["wait", "recycle"] = (
-        "wait"  # for unfinished groups: the learner waits, or their tasks restart later
-    )
+    # For unfinished groups: the learner waits, or their tasks restart later.
+    surplus: Literal["wait", "recycle"] = "wait"
     max_empty_batches: int = 10  # the run stops with advice after this many batches of dropped groups in a row
 
     store: AbstractStoreSpec = Once()  # which rollouts are kept and trained on again
@@ -117,9 +117,8 @@ class AbstractRun(ABC):
     threads: int = 0  # torch threads; 0 chooses by the number of cores when the run is created, and saves the choice
     checkpoint_every: int = 25
     keep_checkpoints: int = 2
-    keep_every: int = (
-        0  # steps between checkpoints kept permanently, in addition to the newest keep_checkpoints; 0 keeps no others
-    )
+    # Steps between checkpoints kept permanently, in addition to the newest keep_checkpoints; 0 keeps no others.
+    keep_every: int = 0
     record_every: int = 10  # steps between samples of rollouts written to disk; 0 writes none
     record_mb: int = 50  # maximum megabytes of rollouts on disk, spread evenly over the steps
     faults: Faults | None = None  # faults to inject on purpose
@@ -155,6 +154,11 @@ class AbstractRun(ABC):
         held_out = self.held_out
         engine, workflow = (None, None) if held_out is None else (held_out.engine, held_out.workflow)
         return Driven(engine=engine or self.engine, workflow=workflow or self.workflow, owners=self.learns.owners)
+
+    @property
+    def judged(self) -> bool:
+        """Whether a rollout solves its task or does not: the first reward decides; without rewards, a return of 1 solves a text."""
+        return decided(self.rewards) if self.rewards else self.policy.family.judged
 
     @property
     @abstractmethod

@@ -65,9 +65,8 @@ def _files(run: Any) -> Iterator[Path]:
             place, _, name = str(value).rpartition(":")
             path = Path(place if name.isidentifier() and place.endswith(".py") else value).expanduser()
             if path.suffix in (".py", ".jsonl", ".json"):
-                yield Path(
-                    os.path.realpath(path)
-                )  # resolve() raises RuntimeError where links go in a circle; reading says it better
+                # resolve() raises RuntimeError where links go in a circle; reading says it better.
+                yield Path(os.path.realpath(path))
         elif is_dataclass(value) or callable(value):
             module = inspect.getmodule(type(value) if is_dataclass(value) else value)
             file = None if module is None else vars(module).get("__file__")

@@ -105,9 +105,8 @@ def _attempt(action: Callable[[], Any], nonce: str) -> bytes:
             traceback.print_exc()
         frames = [frame[:2] for frame in traceback.extract_tb(error.__traceback__)]
         file, line = frames[-1]
-        if (
-            isinstance(error, ValueError) and Path(file).parent in OURS
-        ):  # adapters.py refused it: a sentence for the user
+        # adapters.py refused it: a sentence for the user.
+        if isinstance(error, ValueError) and Path(file).parent in OURS:
             return json.dumps({"nonce": nonce, "refused": str(error)[:MESSAGE]}).encode()
         if isinstance(error, SyntaxError):  # it is in a file that was being imported, not in the frame that imported it
             file, line = error.filename or file, error.lineno

@@ -35,14 +35,14 @@ from gimbal.sandbox import _pickled
 from gimbal.sandbox._confine import NONCE, Order, ending
 from gimbal.sandbox._granted import accelerators, granted
 
-START_SECONDS = 120.0  # for the imports of a target, on a machine that is busy with training
-END_SECONDS = 5.0  # for all that a worker started to end
+START_SECONDS = 120.0  # seconds for the imports of a target on a busy machine
+END_SECONDS = 5.0  # seconds for everything that a worker started to end
 REPLY_BYTES = 1 << 24
-MOST_SECONDS, MOST_GB = 10_000_000, 1_000_000  # of limits: threads and kernels count both in whole numbers
+MOST_SECONDS, MOST_GB = 10_000_000, 1_000_000  # largest limit, which threads and kernels can count
 
-MESSAGE = 600  # characters of a process's own words
+MESSAGE = 600  # characters of a process's output in a message
 PREFIX = "gimbal-sandbox-"
-FRESH = 60.0  # seconds in which a directory may not be locked yet
+FRESH = 60.0  # age in seconds below which a directory may not be locked yet
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONHASHSEED")
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 WITHOUT: tuple[str, ...] = ()  # steps of _confine.py and _supervisor.py that tests leave out, as other kernels do
@@ -169,7 +169,7 @@ class Worker:
         _sweep()
         self._home = Path(tempfile.mkdtemp(prefix=PREFIX))
         lock = os.open(self._home, os.O_RDONLY)
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the supervisor holds it on: see _sweep
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the supervisor keeps it: see _sweep
         for name in ("target", "order", "output"):
             (self._home / name).touch(mode=0o600)
         (self._home / "scratch").mkdir()
@@ -273,7 +273,7 @@ class Worker:
         if self._process is None:
             return
         self._kill()
-        if not self._wait():  # it was stopped, or waits for a disk
+        if not self._wait():  # it is stopped, or waits for a disk
             self._process.kill()
             self._process.wait()
         self._connection.close()
@@ -299,10 +299,10 @@ class Worker:
         except (EOFError, OSError, ValueError, RecursionError) as error:
             ended = isinstance(error, EOFError | ConnectionError)
             raise WorkerError(self._death(seconds, ended)) from error
-        except BaseException:  # an interrupt: the reply still to come would be taken for the next call's
+        except BaseException:  # interrupted: the outstanding reply would be taken for the next call's
             self.close()
             raise
-        # What has handled a model's text may say anything: nothing is taken for granted of its reply.
+        # A process that handled a model's text may reply anything, so nothing about its reply is trusted.
         if not isinstance(reply, dict) or reply.get("nonce") != ("" if arguments is None else nonce.hex()):
             self.close()
             raise WorkerError("it answered another call than it was asked, and was ended")
@@ -318,7 +318,7 @@ class Worker:
 
     def _kill(self) -> None:
         assert self._process is not None
-        if sys.platform == "linux" and self.within is None:  # the supervisor ends all that there is
+        if sys.platform == "linux" and self.within is None:  # the supervisor ends everything
             self._process.terminate()
             return
         with contextlib.suppress(ProcessLookupError):  # it has ended by itself
@@ -365,7 +365,7 @@ class Worker:
 
 
 def _plain(text: Any) -> str:
-    """Words that may be a model's, for a terminal: no control characters, and not too many."""
+    """Text that may be a model's, made safe for a terminal: no control characters, and not too long."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:MESSAGE])
 
 

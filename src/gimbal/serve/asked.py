@@ -129,9 +129,8 @@ def _sampling(body: Mapping[str, Any], own: Sampling, fixed: bool) -> Sampling:
         top_k=max(0, _whole(body, "top_k", own.top_k)),
         min_p=_number(body, "min_p", own.min_p),
     )
-    return (
-        changed if fixed else asked
-    )  # what is ignored must be a request all the same: a client's mistake is the client's to hear of
+    # What is ignored must be a request all the same: a client's mistake is the client's to hear of.
+    return changed if fixed else asked
 
 
 def _stops(given: Any, own: tuple[str, ...]) -> tuple[str, ...]:

@@ -171,10 +171,8 @@ class Agent(AbstractWorkflow):
         own = of_tokens(attempt.sampling)
         sampling = replace(own, max_length=begun + most, stop=tuple(asked["stop"]) or own.stop)
         mine = Talk(row=None, said=()) if talk is None else talk
-        talks[:] = [
-            *(one for one in talks if one is not mine),
-            mine,
-        ]  # what was asked last is the last row, which rewards read
+        # What was asked last is the last row, which rewards read.
+        talks[:] = [*(one for one in talks if one is not mine), mine]
         drawn = yield (
             Draw(task=task, sample=attempt.sample, sampling=sampling)
             if row is None

@@ -21,7 +21,7 @@ DROPPED = "(dropped)"  # what a chat shows in place of an observation; without a
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """The tokens that the policy sees: the prompt, which stays, and the earlier turns, each an observation and what was said to it."""
+    """The tokens that the policy sees: the prompt, which stays, and the earlier turns, each an observation and the reply to it."""
 
     prompt: tuple[int, ...]
     turns: tuple[tuple[int, ...], ...] = ()
@@ -31,7 +31,7 @@ class Context:
         return self.prompt + tuple(token for turn in self.turns for token in turn)
 
     def fitting(self, room: int) -> Context:
-        """Without its oldest turns, as many as it takes to leave no more than ``room`` tokens."""
+        """The context without its oldest turns, so that at most ``room`` tokens are left."""
         turns = self.turns
         while turns and len(replace(self, turns=turns).ids) > room:
             turns = turns[1:]
@@ -79,11 +79,15 @@ class EditedContext(AbstractWorkflow):
             raise ValueError(
                 f"EditedContext.tool is {name}, which is called in the middle of a turn; it must answer whole turns, as Terminal() does"
             )
-        if not 0 < self.turn < self.window or self.answers < 0 or self.overlap < 0 or self.deadline <= 0:
+        if self.answers < 1:
             raise ValueError(
-                f"EditedContext has window={self.window}, turn={self.turn}, answers={self.answers}, overlap={self.overlap} and "
-                f"deadline={self.deadline}: a turn of 1 or more tokens and less than the window, counts of 0 or above, and a number of "
-                "seconds above 0"
+                f"EditedContext.answers is {self.answers}, so an episode ends after its first turn, before an edit can act: set it to "
+                "1 or more, or use workflow='SingleTurn()'"
+            )
+        if not 0 < self.turn < self.window or self.overlap < 0 or self.deadline <= 0:
+            raise ValueError(
+                f"EditedContext has window={self.window}, turn={self.turn}, overlap={self.overlap} and deadline={self.deadline}: a "
+                "turn of 1 or more tokens and less than the window, an overlap of 0 or more, and a number of seconds above 0"
             )
         try:
             groups = re.compile(self.edit).groups
@@ -178,7 +182,7 @@ class EditedContext(AbstractWorkflow):
         return len(kept) < len(context.turns), replace(context, turns=(*kept, told + words))
 
     def dropped(self, text: str, turns: int) -> frozenset[int] | None:
-        """Which of so many earlier turns this text drops; None: all, and the newest observation."""
+        """The earlier turns (1 to ``turns``) that this text drops; None for all of them and the newest observation."""
         found = re.search(self.edit, text)
         if found is None:
             return frozenset()
@@ -206,7 +210,7 @@ def _encoded(call: Encode) -> Steps:
 
 
 def _first(attempt: Attempt, ids: Sequence[int]) -> Steps:
-    """The call that begins a row behind these tokens; readers of the row see them as the prompt of its task."""
+    """The call that begins a row with these tokens as its prompt."""
     text = yield Decode(ids=tuple(ids))
     task = replace(attempt.task, prompt=text, columns={**attempt.task.columns, "prompt_ids": list(ids)})
     return Draw(task=task, sample=attempt.sample, sampling=attempt.sampling)

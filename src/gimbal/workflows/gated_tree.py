@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gimbal.composition import Composition, Verdict
+from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.engines.base import CONTINUE, DRAW, FORK, RECORD
 from gimbal.records import Drop, Episode, Rollout
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Attempt, Draw, Fork, Steps
@@ -38,7 +38,7 @@ class GatedTree(AbstractWorkflow):
     independent. Evaluations must not use this workflow.
 
     - ``most`` = 1, ``low`` = 0, ``falls`` = ``rises`` = 0: independent samples.
-    - ``roots`` at least the group's size: no forks.
+    - ``roots`` the group's size: no forks.
 
     The engine must record entropies (Native(entropy=True)).
 
@@ -79,6 +79,11 @@ class GatedTree(AbstractWorkflow):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from evaluated_otherwise("GatedTree forks and drops rollouts by what it has drawn", whole)
+        if self.roots > (size := whole.run.num_generations):
+            yield Refusal(
+                f"GatedTree begins with {self.roots} roots, and a group has {size} rollouts: workflow.roots={size} or fewer, which "
+                "leave samples for forks"
+            )
 
     def __call__(self, attempt: Attempt) -> Steps:
         free, outcomes = deque(attempt.samples), dict[int, Episode | Drop]()

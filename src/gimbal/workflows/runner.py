@@ -67,20 +67,22 @@ class Runner(AbstractEngineAround):
         self.words = Words(policy, type(self.workflow).__name__)
         self.trained = {name: spec.engine.start(policy) for name in sorted(set(spec.owners.values()))}
         frozen = {name: role.start() for name, role in self.workflow.roles.items()}
-        self.others = {**frozen, **self.trained}  # engines of other policies, by whom they are of
+        self.others = {**frozen, **self.trained}  # engines of other policies, by role
         for engine in (inner, *self.trained.values()):
             engine.extended = bool({CONTINUE, FORK} & self.workflow.requires)
         self.memory = self.workflow.begin()
-        self.clock = 0  # steps of the engine inside, and those passed over where there was nothing to draw
+        self.clock = 0  # steps of the inner engine, and those skipped because there was nothing to draw
         self.flows: list[Flow] = []  # in the order of their beginning
         self.owner: dict[Key, Flow] = {}  # by request
-        self.drawing: dict[tuple[str, Key], tuple[Flow, int]] = {}  # by role and the engine's key: whose, which call
+        self.drawing: dict[
+            tuple[str, Key], tuple[Flow, int]
+        ] = {}  # by role and the engine's key: which attempt, which call
         self.acting: list[tuple[Flow, int]] = []  # in the order in which they were asked
         self.entering: list[Request] = []  # of attempts that are whole groups, or more than may run at once
-        self.plain: set[Key] = set()  # requests of no group, such as a canary's
+        self.plain: set[Key] = set()  # requests without a group, such as a canary's
         self.done: list[Finished] = []
-        self.came: dict[tuple[str, Key], Finished] = {}  # results of an engine step, until they are passed on
-        self.seconds = self.idle = 0.0  # since the last metrics: in steps, and of these with nothing to draw
+        self.came: dict[tuple[str, Key], Finished] = {}  # results of an engine step that are not returned yet
+        self.seconds = self.idle = 0.0  # since the last metrics: steps, and those with nothing to draw
 
     @property
     def separate(self) -> Mapping[str, AbstractEngine]:
@@ -147,7 +149,7 @@ class Runner(AbstractEngineAround):
         return [self.workflow.witnessed(word, canary) for word in self.inner.witness(version, canary)]
 
     def metrics(self) -> Mapping[str, float]:
-        """``perf/sampler_idle``: the share of its time without generation, waiting for an answer."""
+        """``perf/sampler_idle``: the share of steps in which it generated nothing and waited for an answer."""
         found, self.seconds, self.idle = self.idle / self.seconds if self.idle else None, 0.0, 0.0
         return {**self.inner.metrics(), **({} if found is None else {"perf/sampler_idle": found})}
 
@@ -290,7 +292,7 @@ class Runner(AbstractEngineAround):
         self.memory = self.workflow.remember(self.memory, attempt, rows)
 
     def _lose(self, flow: Flow, said: str) -> None:
-        """End it and count its samples as lost."""
+        """End the attempt and count its samples as lost."""
         kept = [sample for sample in flow.attempt.samples if sample not in flow.gone]
         self._give_up(flow)
         for sample in kept:
@@ -303,7 +305,7 @@ class Runner(AbstractEngineAround):
         return self._engines[role].cancel(key) if came is None else came.rollout
 
     def _give_up(self, flow: Flow) -> Rollout | None:
-        """Cancel it; returns the row it was at, if there is one."""
+        """Cancel the call; returns its unfinished row, if there is one."""
         row = flow.last
         for asked in list(flow.asked.values()):
             if asked.key is not None:
@@ -332,7 +334,7 @@ class Runner(AbstractEngineAround):
             raise refused(self.workflow, asked.strand.steps, asked.call, fault)
         call, key = asked.call, self._place(flow, asked)
         if key is not None and (self._owner(call), key) in self.drawing:
-            asked.key = None  # it is not this call that it is being drawn for
+            asked.key = None  # another call is drawing this row
             twice = "a row that is already being sampled; use Fork to branch off a row"
             raise refused(self.workflow, asked.strand.steps, call, twice)
         if isinstance(call, Act):
@@ -344,10 +346,10 @@ class Runner(AbstractEngineAround):
             flow.at_once.append((number, self.words.answered(call, flow.attempt, self.inner.version)))
         elif isinstance(call, Read):
             flow.at_once.append((number, self.inner.hidden(call.rows, call.at)))
-        elif key is None:  # a row with no room for what it is told
+        elif key is None:  # the row has no room for this text
             flow.at_once.append((number, replace(call.row, stop="length")))
         else:
-            asked.key = None  # until the engine has taken it
+            asked.key = None  # until the engine has it
             self._draw(flow, call, key)
             asked.key = key
             self.drawing[self._owner(call), key] = (flow, number)
@@ -372,7 +374,7 @@ class Runner(AbstractEngineAround):
         return asked.key
 
     def _draw(self, flow: Flow, call: Draw | Fork | Ask, key: Key) -> None:
-        """Submit it to the engine."""
+        """Submit the call to the engine."""
         attempt, wanted = flow.attempt, self._sampling(flow, call)
         task = attempt.task if isinstance(call, Fork) or call.task is None else call.task
         row = call.row if isinstance(call, Draw | Fork) else None
@@ -473,12 +475,12 @@ class Runner(AbstractEngineAround):
             ready += [(f, n) for f, n in self.acting if (due := f.asked[n].due) is not None and due <= self.clock]
             if not ready and drawn:
                 return
-            if not ready:  # and nothing to draw: the next of them that comes
+            if not ready:  # with nothing to draw: whichever answer comes first
                 began = time.perf_counter()
                 DESK.wait(list(loose.values()))
                 self.idle += time.perf_counter() - began
             for flow, number in ready:
-                if (flow, number) in self.acting:  # else its attempt has ended meanwhile
+                if (flow, number) in self.acting:  # else its attempt has ended in the meantime
                     self._hand_on(flow, number)
 
     def _hand_on(self, flow: Flow, number: int) -> None:

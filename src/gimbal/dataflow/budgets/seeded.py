@@ -74,6 +74,11 @@ class Seeded(AbstractBudgetSpec):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not isinstance(whole.run.sampling, Sampling):
             yield Refusal("Seeded writes examples into prompts, and only tasks for text have those: budget='Fixed()'")
+        if isinstance(self.inside, Seeded):
+            yield Refusal(
+                "Seeded inside another Seeded does nothing, because the outer one writes the prompts: "
+                "budget.inside='IntervalShared()'"
+            )
         if GROWS not in self.inside.effects():
             yield Refusal(
                 f"Seeded changes the prompt of further rollouts, and {type(self.inside).__name__} draws none: "
@@ -91,9 +96,8 @@ class SeededBudget(AbstractBudget):
         self.spec, self.inside = spec, inside
         self.held: dict[str, Held] = {}  # by task, in use
         self.new: dict[str, Held] = {}  # since the step began
-        self.seeded = self.solved = (
-            0  # groups that were seeded, over the whole run, and those of them with a success since
-        )
+        # Groups that were seeded, over the whole run, and those of them with a success since.
+        self.seeded = self.solved = 0
 
     @property
     def rounds(self) -> bool:  # type: ignore[override]

@@ -54,9 +54,8 @@ class AbstractChooser(AbstractCurriculum):
     def next(self) -> Task:
         score_P = self.score([self.ids.get(place) for place in self.candidates], philox(self.seed, "noise", self.now))
         free = [n for n, place in enumerate(self.candidates) if place not in self.out]
-        best = max(
-            free or range(len(self.candidates)), key=lambda n: score_P[n]
-        )  # of equals the first: they are shuffled
+        # Of equals the first: they are shuffled.
+        best = max(free or range(len(self.candidates)), key=lambda n: score_P[n])
         place = self.candidates[best]
         task = self.tasks[place]
         if visit := self.visits.get(place, 0):

@@ -56,9 +56,8 @@ class RetiringCurriculum(AbstractCurriculumAround):
         self.spec, self.order, self.size = spec, order, size
         self.now = 0
         self.streaks: dict[str, int] = {}  # groups in a row that were right
-        self.resting: dict[
-            str, tuple[float, float]
-        ] = {}  # the step at which a task is tested, and how long it rested for that
+        # The step at which a task is tested, and how long it rested for that.
+        self.resting: dict[str, tuple[float, float]] = {}
         self.passed = 0  # over, in the whole run
         self.tests = self.failed = 0  # groups of tasks that had rested, and those of them that were not all right
 

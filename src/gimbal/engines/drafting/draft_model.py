@@ -77,6 +77,11 @@ class DraftModel(AbstractDrafter):
             raise ValueError(
                 f"engine.drafter has {said} and warmup={self.warmup}; these are 1 or more, warmup 0 or more"
             )
+        if self.model and self.layers > 1:
+            raise ValueError(
+                f"engine.drafter.layers is {self.layers}, but the drafter {self.model} keeps all its layers; layers is for a copy of "
+                "the policy: leave out one of the two"
+            )
         if self.minibatch > self.blocks:
             raise ValueError(
                 f"engine.drafter.minibatch is {self.minibatch}, and engine.drafter.blocks keeps {self.blocks}: set it to that or less"
@@ -127,7 +132,7 @@ class DraftModel(AbstractDrafter):
 
 
 def _words(path: str) -> Mapping[str, int]:
-    """A tokenizer's tokens."""
+    """The vocabulary of the tokenizer in this directory."""
     from transformers.models.auto.tokenization_auto import AutoTokenizer
 
     loading.check_files(path)
@@ -183,9 +188,8 @@ class Distilled(AbstractDrafts):
 
     def rest(self) -> None:
         self.cache: SlotCache | None = None
-        self.fed_BL: Int[Tensor, "B L"] = torch.zeros(
-            0, 0, dtype=torch.long
-        )  # which token is in the cache, UNREAD: none
+        # Which token is in the cache, UNREAD: none.
+        self.fed_BL: Int[Tensor, "B L"] = torch.zeros(0, 0, dtype=torch.long)
 
     def moved(self, source: int, target: int) -> None:
         if self.cache is not None and max(source, target) < len(self.fed_BL):
@@ -218,7 +222,7 @@ class Distilled(AbstractDrafts):
         return drafts
 
     def _caught_up(self, fronts: Fronts, extent: int) -> tuple[SlotCache, Tensor]:
-        """The cache, and how many tokens of each row it has; all but a few of what is known but the newest."""
+        """The cache, and how many tokens of each row it holds: of what is known all but the newest few."""
         known_B, rows, columns = fronts.known_B, *fronts.ids_BL.shape
         if self.cache is None:
             self.cache = SlotCache(fronts.slots)
@@ -267,7 +271,7 @@ class Distilled(AbstractDrafts):
         return self.taken < self.spec.warmup and self.spec.learning_rate > 0
 
     def _keep(self, request: Request, start: int, right: int, before_L: Tensor, draft: Sequence[int]) -> None:
-        """Of all blocks those of the smallest numbers stay, which depend on nothing but which row it is and where."""
+        """Keep this block if its hash, by row and position, is among the smallest so far: a uniform choice that a resume repeats."""
         place = -stable_hash("block", *request.stream, start)
         full = len(self.kept) == self.spec.blocks
         if full and place < self.kept[0][0]:
@@ -348,24 +352,23 @@ class Distilled(AbstractDrafts):
 
 
 def _ended(draft: list[int], ends: set[int]) -> list[int]:
-    """Up to and with the first token that ends a text."""
+    """Cut after the first token that ends a text."""
     return draft[: next((at for at, token in enumerate(draft, 1) if token in ends), len(draft))]
 
 
 def _hidden(model: Any, blocks: Sequence[Block]) -> Float[Tensor, "K H"]:
-    """Behind which each drafted token stands: the last hidden state of the draft up to there."""
+    """The last hidden states from which the drafted tokens are predicted, one block after the other."""
     device = next(model.parameters()).device
     ids_BL = pad_sequence([torch.tensor(block.ids, device=device) for block in blocks], batch_first=True)
-    hidden_BLH = model.base_model(
-        input_ids=ids_BL, use_cache=False
-    ).last_hidden_state  # padded on the right, which nothing sees
+    # Padded on the right, which nothing sees.
+    hidden_BLH = model.base_model(input_ids=ids_BL, use_cache=False).last_hidden_state
     return torch.cat(
         [row_LH[block.start - 1 : len(block.ids) - 1] for row_LH, block in zip(hidden_BLH, blocks, strict=True)]
     )
 
 
 def shares(blocks: Sequence[Block], spec: DraftModel) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
-    """What KL(p || q) and KL(q || p) at each drafted position weigh in the loss, one block after the other."""
+    """The weights of KL(p || q) and of KL(q || p) at each drafted position in the loss, one block after the other."""
     behind_K = torch.tensor([k - block.right for block in blocks for k in range(len(block.ids) - block.start)])
     right_K = (behind_K < 0).float()
     wrong_K = (1 - right_K) * spec.decay ** behind_K.clamp(min=0)
@@ -379,6 +382,6 @@ def distance(
     accepted_K: Float[Tensor, " K"],
     rejected_K: Float[Tensor, " K"],
 ) -> Float[Tensor, ""]:
-    """Of log-probabilities, by these weights of the two divergences."""
+    """The weighted sum of both divergences, KL(p || q) and KL(q || p), of these log-probabilities."""
     forward_K, reverse_K = (p_KV.exp() * (p_KV - q_KV)).sum(-1), (q_KV.exp() * (q_KV - p_KV)).sum(-1)
     return (accepted_K * forward_K + rejected_K * reverse_K).sum()

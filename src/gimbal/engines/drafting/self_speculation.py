@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.engines.drafting.base import AbstractDrafter, AbstractDrafts, Costs, Fronts, read
 
-MULTIPLE = (
-    32  # of the inputs of a layer; torch's kernel reads that many at once, and beyond its memory where fewer are left
-)
+# Of the inputs of a layer; torch's kernel reads that many at once, and beyond its memory where fewer are left.
+MULTIPLE = 32
 ROWS = 1 << 10  # output channels that are rounded at once
 
 

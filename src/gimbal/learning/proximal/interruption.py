@@ -55,9 +55,8 @@ class LiveInterruption(AbstractAnchor):
 
     def __init__(self) -> None:
         self.version = 0
-        self.known: dict[
-            tuple[int, int, int], tuple[Tensor, Tensor]
-        ] = {}  # by (group, sample, row): behavior, proximal
+        # By (group, sample, row): behavior, proximal.
+        self.known: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}
 
     def before_update(self, held: Callable[[], Sequence[Group]], evaluate: Evaluate) -> None:
         rollouts = {

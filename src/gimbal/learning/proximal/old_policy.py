@@ -49,9 +49,8 @@ class OldPolicy(AbstractAnchor):
         refuse_several_processes()
         self.window, self.versions = window, 1
         self.weight_bytes = weight_bytes(policy)
-        self.asked: dict[
-            int, tuple[list[tuple[int, int, int]], int, Future[Tensor]]
-        ] = {}  # by group: keys, oldest version, answer
+        # By group: keys, oldest version, answer.
+        self.asked: dict[int, tuple[list[tuple[int, int, int]], int, Future[Tensor]]] = {}
         start = (window, threads, pickle.dumps(frozen_copy(policy).cpu()), str(next(policy.parameters()).device))
         self.process = ProcessPoolExecutor(
             1, mp_context=multiprocessing.get_context("spawn"), initializer=_begin, initargs=start

@@ -44,9 +44,8 @@ class NormalizedStep(AbstractObjective):
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
         scale_NS = batch.column("scale_NS", self)
         std_NS = batch.column("std_NS", self).where(batch.mask_NS, 1)
-        below_NS = (
-            scale_NS * batch.column("shift_NSD", self).square().sum(-1) / (2 * std_NS)
-        )  # what its mean is below 0
+        # What its mean is below 0.
+        below_NS = scale_NS * batch.column("shift_NSD", self).square().sum(-1) / (2 * std_NS)
         plain_NS = ops.log_ratio(logprob_NS, batch.column("behavior_NS", self))
         log_ratio_NS = ops.log_ratio(std_NS * plain_NS, -below_NS).where(batch.mask_NS, 0)
         surrogate_NS, clipped = clip_pessimistically(

@@ -12,7 +12,7 @@ let order = { by: 1, down: true }, found = [], chosen = null;
 function filter() {
   const wanted = Object.fromEntries(new FormData($("filter"))), words = wanted.words.toLowerCase(), task = wanted.task.toLowerCase();
   const between = (value, name) => (wanted[`${name}-low`] === "" || value >= Number(wanted[`${name}-low`])) && (wanted[`${name}-high`] === "" || value <= Number(wanted[`${name}-high`]));
-  const outcome = { "": () => true, solved: (r) => r.solved, wrong: (r) => !r.solved, cut: (r) => r.stop === "length" }[wanted.outcome];
+  const outcome = { "": () => true, solved: (r) => r.solved, wrong: (r) => r.solved === false, cut: (r) => r.stop === "length" }[wanted.outcome];
   found = state.rollouts.filter((r) => outcome(r) && between(r.score, "score") && between(r.length, "length") && between(r.step, "step")
     && (!wanted.run || r.run === Number(wanted.run)) && (!task || r.task[0].toLowerCase().includes(task)) && (!words || r.searched.includes(words)));
   sortFound();

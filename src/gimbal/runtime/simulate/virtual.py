@@ -158,9 +158,8 @@ class Device:
     number: int
     at: float = 0.0
     steps: int = 0  # decode steps so far
-    rows: list[tuple[int, int, int, Request]] = field(
-        default_factory=list
-    )  # heap: (step of its end, order, of its start)
+    # Heap: (step of its end, order, of its start).
+    rows: list[tuple[int, int, int, Request]] = field(default_factory=list)
     context: int = 0  # tokens in the caches
     loads: list[tuple[int, int]] = field(default_factory=list)  # (step before which, version)
     due: int | None = None  # a version that it will load when it may

@@ -20,7 +20,6 @@ def poise() -> Run:
         num_generations=2,
         advantage=CrossRolloutBaseline(),
         critic=Probe(),
-        controllers={
-            "optimization.learning_rate": Delayed(steps=1, after=1e-4)
-        },  # the probe is fitted before it is used
+        # The probe is fitted before it is used.
+        controllers={"optimization.learning_rate": Delayed(steps=1, after=1e-4)},
     )

@@ -1,0 +1,66 @@
+"""Which figures of an evaluation show what was learned, and which of them are better smaller."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+# For tasks that can be solved, a graded reward, an environment's return, and written answers.
+SOLVED = {"eval/pass@1": "held-out pass@1 (sampled)", "eval/greedy": "held-out accuracy (greedy)"}
+SCORE = {"eval/score": "held-out score (sampled)", "eval/greedy_score": "held-out score (greedy)"}
+RETURN = {"eval/score": "held-out return (sampled)", "eval/greedy_score": "held-out return (greedy)"}
+LOSS = {"eval/loss": "held-out loss", "eval/pair/accuracy": "held-out accuracy (pairs)"}
+SMALLER = " (smaller is better)"
+
+
+def smaller(metric: str) -> bool:
+    """Whether it is better the smaller it is: a loss or a distance."""
+    return "/distance" in metric or metric.rpartition("/")[2] == "loss"
+
+
+def named(metric: str) -> str:
+    """A metric of an evaluation or of rewards as a sentence names it."""
+    return metric.removeprefix("eval/").removeprefix("reward/") + SMALLER * smaller(metric)
+
+
+def measures(row: Mapping[str, object], kind: str) -> dict[str, str]:
+    """What rewards say of many samples together (``AbstractReward.figures``), each with its name."""
+    others = ("source", "failed", "pair")  # what else an evaluation has under a name of its own
+    found = {
+        key: key.removeprefix(kind) for key in row if key.startswith(kind) and key.removeprefix(kind).count("/") == 1
+    }
+    return {
+        key: name.removeprefix("greedy_") + " (greedy)" * name.startswith("greedy_")
+        for key, name in found.items()
+        if name.partition("/")[0] not in others and not name.endswith(("/mean", "/unscored_frac"))
+    }
+
+
+def ranked(*evaluations: Mapping[str, Any]) -> dict[str, str]:
+    """The figures that show what was learned in these evaluations, most informative first, each with its name. A reward with values
+    other than 0 and 1 also has its mean, which comes first if nothing ever reached 1, so that no task was ever solved. Where rewards
+    only measure (a weight of 0), their sum is no figure, and what they measure is.
+    """
+
+    def ever(*names: str) -> bool:
+        return any(one.get(name) for one in evaluations for name in names)
+
+    known = {name: None for one in evaluations for name in one}
+    measured = {key: f"held-out {name}{SMALLER * smaller(key)}" for key, name in measures(known, "eval/").items()}
+    only = bool(measured) and not ever(*SCORE)
+    if "eval/loss" in known:
+        return LOSS
+    if "eval/pass@1" not in known:
+        return measured if only else RETURN
+    if only:
+        return SOLVED | measured
+    if ever("eval/score") and not ever("eval/pass@1"):
+        return SCORE | SOLVED
+    alike = all(math.isclose(one.get("eval/pass@1") or 0.0, one.get("eval/score") or 0.0) for one in evaluations)
+    return SOLVED if alike else SOLVED | SCORE
+
+
+def figures(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, str]:
+    """Those of ``ranked`` that both evaluations have."""
+    return {key: name for key, name in ranked(before, after).items() if key in before and key in after}

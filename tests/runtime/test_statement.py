@@ -1,0 +1,46 @@
+"""What is said of a run before it starts."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from small import small_run
+
+from gimbal import recipes
+from gimbal.environments.demonstrations import training_tasks
+from gimbal.policies.token import Sampling
+from gimbal.runtime.run import HeldOut
+from gimbal.runtime.statement import statement
+
+
+@pytest.mark.parametrize(
+    ("changes", "beginning"),
+    [
+        (
+            {},
+            "5 steps, each of 2 prompts x 4 rollouts = 8 rollouts (at most 80 tokens) and 1 update; trained on decisions",
+        ),
+        ({"prompts_per_step": 1}, "5 steps, each of 4 rollouts of one prompt (at most 40 tokens) and"),
+        ({"num_generations": 1}, "5 steps, each of 2 rollouts (at most 20 tokens) and"),
+        (
+            {"num_generations": 1, "prompts_per_step": 1, "sampling": Sampling(max_length=1), "steps": 1},
+            "1 step, each of 1 rollout (at most 1 token) and 1 update; trained on decisions of the current version;",
+        ),
+        ({"steps": 0}, "0 steps: nothing is trained; seed 0."),
+        (
+            {"steps": 0, "held_out": HeldOut(tasks=training_tasks(size=4))},
+            "0 steps: nothing is trained, only evaluated;",
+        ),
+    ],
+)
+def test_one_is_singular_and_nothing_is_called_nothing(changes, beginning):
+    assert statement(replace(small_run(), **changes)).startswith(beginning)
+
+
+@pytest.mark.parametrize("name", ["dpo", "bc"])
+def test_recorded_data_has_no_version(name):
+    said = statement(recipes.load(name))
+    assert "trained on recorded data; seed 0." in said and "version" not in said and "sampler" not in said
