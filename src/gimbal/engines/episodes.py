@@ -194,7 +194,8 @@ class EpisodeEngine(AbstractEngine):
         return finished
 
     def _act(self, plays: Sequence[Play], action_BA: Tensor) -> list[Moment]:
-        """Their environments' answers, all from one other thread, which can be abandoned if a call does not return.
+        """Their environments' answers, all from one other thread, which can be abandoned if a call does not return; from this one
+        where none can fail to.
 
         An environment that raises or exceeds the deadline yields an error, and the rest continue in another thread.
         """
@@ -202,7 +203,8 @@ class EpisodeEngine(AbstractEngine):
         while len(moments) < len(plays):
             rest, answers = plays[len(moments) :], list[Moment]()
             work = partial(_steps, rest, action_BA[len(moments) :].numpy(), answers)
-            error = _broke(DESK.call("environment step", work), self._deadline)
+            call = DESK.here if all(play.environment.prompt for play in rest) else DESK.call
+            error = _broke(call("environment step", work), self._deadline)
             moments += answers[: len(rest)]  # a copy: a thread that comes back late still has the list
             if error and len(moments) < len(plays):
                 moments.append(Moment(error=error))

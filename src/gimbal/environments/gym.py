@@ -89,6 +89,7 @@ class Environment(AbstractEnvironment):
                 "with a wrapper that makes features of them, or with gymnasium.wrappers.FlattenObservation if plain numbers are meant"
             )
         # A vector is shown as it is; anything else as one vector, choices one-hot.
+        self.prompt = _prompt(self._env)
         self._flatten = None if isinstance(seen, spaces.Box) and len(seen.shape) == 1 else partial(spaces.flatten, seen)
         self._bounds, self._choices, self.source, self.observations = None, None, source, flat.shape[0]
         if isinstance(acts, spaces.Discrete):
@@ -192,6 +193,16 @@ class Environment(AbstractEnvironment):
 
     def close(self) -> None:
         self._env.close()
+
+
+def _prompt(env: Any) -> bool:
+    """Whether a step is a few lines of arithmetic in gymnasium's own code, without a loop or a wait: it needs no deadline."""
+    kinds = [type(env)]
+    while env is not env.unwrapped:
+        env = env.env
+        kinds.append(type(env))
+    own = all(kind.__module__.startswith("gymnasium.wrappers.") for kind in kinds[:-1])
+    return own and kinds[-1].__module__.startswith("gymnasium.envs.classic_control.") and env.render_mode is None
 
 
 def _pixels(space: Any) -> Iterator[Any]:

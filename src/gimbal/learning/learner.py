@@ -131,8 +131,7 @@ class Learner(AbstractLocalLearner):
         method = self.method
         collected: dict[str, list[float]] = defaultdict(list)
         for epoch in range(method.optimization.epochs):
-            for rows in self._minibatch_rows(batch, epoch):
-                minibatch = batch.select(rows) if rows is not None else batch
+            for minibatch in self._minibatches(batch, epoch):
                 for facts in method.stages(minibatch):
                     metrics: Metrics = {}
                     for loss in self._backward(minibatch.with_columns(facts)):
@@ -277,10 +276,15 @@ class Learner(AbstractLocalLearner):
     def learning_rate(self) -> float:
         return self.models.optimizers[POLICY].param_groups[0]["lr"]
 
+    def _minibatches(self, batch: TrainBatch, epoch: int) -> Iterator[TrainBatch]:
+        if (counts := self.method.moves(batch)) is not None:
+            yield from batch.split(counts) if counts else ()
+            return
+        for rows in self._minibatch_rows(batch, epoch):
+            yield batch.select(rows) if rows is not None else batch
+
     def _minibatch_rows(self, batch: TrainBatch, epoch: int) -> Sequence[Tensor | None]:
         """Whole groups where there are enough of them, so that what shares a prompt or is compared stays together."""
-        if (own := self.method.moves(batch)) is not None:
-            return own
         count = min(self.method.optimization.minibatches, batch.shape[0])
         if count == 1:
             return [None]

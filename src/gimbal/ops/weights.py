@@ -18,7 +18,7 @@ def weights_of(module: nn.Module) -> list[Tensor]:
 def _enter(module: nn.Module, found: dict[int, Tensor]) -> None:
     for weight in module._parameters.values():
         if weight is not None:
-            found.setdefault(id(weight), weight)
+            found[id(weight)] = weight
     for child in module._modules.values():
-        if child is not None:
+        if child is not None and (child._parameters or child._modules):
             _enter(child, found)

@@ -289,8 +289,8 @@ class AbstractUpdate(AbstractPart, ABC):
         """The batch with the columns that no update on it may change, and their metrics."""
         return batch, {}
 
-    def moves(self, batch: TrainBatch) -> list[Tensor] | None:
-        """The rows of each move of the weights, in order; None: ``optimization`` sets their number, and rows are shuffled."""
+    def moves(self, batch: TrainBatch) -> list[int] | None:
+        """How many rows each move of the weights takes, in their order; None: ``optimization`` sets their number, and rows are shuffled."""
         return None
 
     def stages(self, minibatch: TrainBatch) -> Iterable[Mapping[str, Tensor]]:

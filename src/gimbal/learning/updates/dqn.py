@@ -73,7 +73,7 @@ class DQN(AbstractOffPolicy):
         loss_K = near_K * (error_K - near_K / 2)
         yield Loss(
             of=(POLICY,),
-            value=(weight_K * loss_K).sum(),
+            value=weight_K @ loss_K,
             metrics=means(weight_K, {"loss": loss_K, "q/mean": q_K, "q/target": target_K}),
         )
 
