@@ -73,6 +73,22 @@ def test_decisions_that_do_not_count_are_not_kept_nor_stepped_over():
     assert goes_on.tolist() == [True, False, False, False]
 
 
+def columns(batch):
+    found = {name: x for record in (batch, batch.decisions) for name, x in vars(record).items()} | dict(batch.facts)
+    return {name: x for name, x in found.items() if isinstance(x, torch.Tensor)}
+
+
+@pytest.mark.parametrize("lengths", [[1, 1, 1, 1, 1, 1], [4, 2, 3, 1, 1, 2]])
+def test_parts_of_a_batch_are_what_a_choice_of_their_rows_is(lengths):
+    whole = rows(lengths, ended={1, 4})
+    parts = whole.split([2, 3, 1])
+    for part, row_M in zip(parts, torch.arange(6).split([2, 3, 1]), strict=True):
+        ours, theirs = columns(part), columns(whole.select(row_M))
+        assert ours.keys() == theirs.keys() and "truncated" in ours
+        assert all(torch.equal(x, theirs[name]) for name, x in ours.items())
+    assert max(lengths) != 1 or parts[1].reward_NS.data_ptr() == whole.reward_NS[2:].data_ptr(), "no copies"
+
+
 def test_texts_are_not_cut():
     tokens = Tokens.row([1, 2], [3, 4])
     with pytest.raises(ValueError, match=r"not cut into single decisions.*Buffer\(\)"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -86,10 +85,13 @@ class SingleProcess(AbstractRanks):
         if not weights:
             return 0.0
         gradients = [weight.grad for weight in weights if weight.grad is not None]
-        norm = math.hypot(*torch.stack(torch._foreach_norm(gradients)).tolist())  # one reading: on an accelerator each waits
-        if not norm + 1e-6 < max_norm:  # else it would be multiplied by 1, which takes as long as the step of a small network
-            torch._foreach_mul_(gradients, max_norm / (norm + 1e-6))
-        return norm
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        found = float(norm)  # once: on an accelerator each reading waits
+        if (
+            not found + 1e-6 < max_norm
+        ):  # else it would be multiplied by 1, which takes as long as the step of a small network
+            torch._foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp(max=1.0))
+        return found
 
 
 def in_micro_batches(

@@ -179,7 +179,9 @@ def relu_mlp(sizes: Sequence[int], seed: int) -> nn.Sequential:
 
 def output_of(net: nn.Sequential, x_BI: Float[Tensor, "B I"]) -> Float[Tensor, "B J"]:
     """The output of such a network, computed in the type of its weights."""
-    return net(x_BI.to(net[0].weight.dtype)).float()
+    first = net[0]
+    assert isinstance(first, nn.Linear)
+    return net(x_BI.to(first.weight.dtype)).float()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,15 @@ from torch import Tensor
 
 from gimbal.composition import Composition, Verdict
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import NO_DENSITY, AbstractRealPolicy, check_bound, made, output_of, relu_mlp, without_density
+from gimbal.policies.control import (
+    NO_DENSITY,
+    AbstractRealPolicy,
+    check_bound,
+    made,
+    output_of,
+    relu_mlp,
+    without_density,
+)
 from gimbal.policies.gaussian import log_density
 
 

@@ -41,7 +41,7 @@ class SquashedGaussianPolicy(AbstractRealPolicy):
     ) -> tuple[Float[Tensor, "B A"], Float[Tensor, " B"]]:
         mean_BA, log_std_BA = self._moments(observation_BO)
         log_std_BA = log_std_BA + _spread(temperature_B[:, None], log_std_BA)
-        action_BA = self.bound * (mean_BA + log_std_BA.exp() * noise_BA).tanh()
+        action_BA = self.bound * torch.addcmul(mean_BA, log_std_BA.exp(), noise_BA).tanh()
         # Of the action as it is recorded, not of u: the trainer has nothing else to evaluate.
         return action_BA, torch.where(temperature_B > 0, self._logprob(action_BA, mean_BA, log_std_BA), 0)
 

@@ -290,7 +290,7 @@ class AbstractUpdate(AbstractPart, ABC):
         return batch, {}
 
     def moves(self, batch: TrainBatch) -> list[int] | None:
-        """How many rows each move of the weights takes, in their order; None: ``optimization`` sets their number, and rows are shuffled."""
+        """How many rows each move of the weights takes, in order; None: ``optimization`` sets how many moves, and rows are shuffled."""
         return None
 
     def stages(self, minibatch: TrainBatch) -> Iterable[Mapping[str, Tensor]]:

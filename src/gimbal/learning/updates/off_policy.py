@@ -175,6 +175,11 @@ def least(models: Models, batch: TrainBatch, worth_KM: Float[Tensor, "K M"], sub
     return worth_KM.min(-1).values
 
 
+def summed(weight_K: Float[Tensor, " K"], x_K: Float[Tensor, " K"]) -> Float[Tensor, ""]:
+    """sum w x, in one call of torch and one on the way back."""
+    return weight_K.to(x_K.dtype) @ x_K
+
+
 def means(weight_K: Float[Tensor, " K"], columns: Mapping[str, Tensor]) -> Metrics:
     with torch.no_grad():
         stacked = torch.stack([x_K.to(weight_K.dtype) for x_K in columns.values()])

@@ -14,7 +14,16 @@ from torch import Tensor, nn
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
 from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
-from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, counted_of, least, means, steps_of
+from gimbal.learning.updates.off_policy import (
+    CRITIC,
+    TARGET,
+    AbstractOffPolicy,
+    counted_of,
+    least,
+    means,
+    steps_of,
+    summed,
+)
 from gimbal.policies.squashed import SquashedGaussian, SquashedGaussianPolicy
 from gimbal.records import TrainBatch
 
@@ -164,43 +173,43 @@ class SoftActorCritic(AbstractOffPolicy):
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         critic, log_alpha = models[CRITIC], models[TEMPERATURE].log
-        alpha = log_alpha.detach().exp()  # no move of the critic changes it
+        alpha = log_alpha.detach().exp()
         steps, counted = steps_of(batch), counted_of(batch)
         weight_K, seen_KO = counted(batch.facts["weight"]), counted(steps.observation_NSO)
         normal_KO = _acting(models).normal(seen_KO)
 
-        target_K = self._target(models, batch, alpha)
+        target_K = self._target(models, batch)
         q_KM = critic(normal_KO, counted(steps.action_NSA))
         error_K = (q_KM - target_K[:, None]).square().sum(-1)
         loss_K, told = error_K, {"q/loss": error_K, "q/mean": q_KM.mean(-1), "q/target": target_K}
         if self.conservative is not None:
             gap_K = self.conservative.penalty(models, batch, q_KM)
             loss_K, told = error_K + self.conservative.weight * gap_K, {**told, "q/gap": gap_K}
-        yield Loss(of=(CRITIC,), value=weight_K @ loss_K, metrics=means(weight_K, told))
+        yield Loss(of=(CRITIC,), value=summed(weight_K, loss_K), metrics=means(weight_K, told))
         action_KA, logprob_K = _drawn(models, seen_KO, counted(batch.facts[ACTS]))
         worth_KM = critic(normal_KO, action_KA)
         worth_K = worth_KM.mean(-1) if self.subset else worth_KM.min(-1).values
         loss_K = alpha * logprob_K - worth_K
         entropy_K = -logprob_K.detach()
         metrics = means(weight_K, {"loss": loss_K, "entropy/policy": entropy_K, "alpha": alpha.expand_as(loss_K)})
-        value = weight_K @ loss_K
+        value = summed(weight_K, loss_K)
         if not self.tune:
             yield Loss(of=(POLICY,), value=value, metrics=metrics)
             return
         held = -float(action_KA.shape[1]) if self.entropy is None else self.entropy
         # Neither term has a gradient of the other's weights: one pass back is enough for both.
-        apart = weight_K @ (held - entropy_K)
+        apart = summed(weight_K, held - entropy_K)
         yield Loss(of=(POLICY, TEMPERATURE), value=value - log_alpha * apart, metrics=metrics)
 
     @torch.no_grad()
-    def _target(self, models: Models, batch: TrainBatch, alpha: Float[Tensor, ""]) -> Float[Tensor, " K"]:
+    def _target(self, models: Models, batch: TrainBatch) -> Float[Tensor, " K"]:
         """y of each step that counts."""
         counted = counted_of(batch)
         next_KO = counted(steps_of(batch).next_NSO)
         action_KA, logprob_K = _drawn(models, next_KO, counted(batch.facts[NEXT]))
         worth_K = least(models, batch, models[TARGET](_acting(models).normal(next_KO), action_KA), self.subset)
         reward_K, discount_K = self.backed(batch)
-        return reward_K + discount_K * (worth_K - alpha * logprob_K)
+        return reward_K + discount_K * (worth_K - models[TEMPERATURE].log.exp() * logprob_K)
 
 
 def _acting(models: Models) -> SquashedGaussianPolicy:
