@@ -16,7 +16,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -116,10 +115,6 @@ class AbstractDecisions(ABC):
     @abstractmethod
     def select(self, rows: Int[Tensor, " M"]) -> AbstractDecisions:
         """These rows, trimmed to the longest among them."""
-
-    def split(self, counts: Sequence[int]) -> Sequence[AbstractDecisions]:
-        """Consecutive parts of so many rows each."""
-        return [self.select(row_M) for row_M in torch.arange(self.shape[0]).split([*counts])]
 
     @classmethod
     @abstractmethod
@@ -406,11 +401,6 @@ class TrainBatch:
     def shape(self) -> tuple[int, int]:
         return self.mask_NS.shape[0], self.mask_NS.shape[1]
 
-    @cached_property
-    def whole(self) -> bool:
-        """Whether every decision counts."""
-        return bool(self.mask_NS.all())
-
     @property
     def parts_NS(self) -> Int[Tensor, "N S"]:
         """``part_NS``, or all response."""
@@ -473,24 +463,6 @@ class TrainBatch:
             place_N[rows] = torch.arange(len(rows), device=place_N.device)
             columns["parent_N"] = torch.where(columns["parent_N"] < 0, -1, place_N[columns["parent_N"].clamp(min=0)])
         return replace(self, **columns)
-
-    def split(self, counts: Sequence[int]) -> list[TrainBatch]:
-        """Consecutive parts of so many rows each. Of rows of one decision they are views: an index for each part of each column takes
-        as long as the forward pass of a small network."""
-        counts = [*counts]
-        if self.shape[1] > 1 or self.parent_N is not None or self.decisions is None:
-            return [self.select(row_M) for row_M in torch.arange(self.shape[0]).split(counts)]
-        columns: dict[str, Sequence[Any]] = {"decisions": self.decisions.split(counts)}
-        for name in COLUMNS:
-            if isinstance(value := getattr(self, name), Tensor):
-                columns[name] = value.split(counts)
-        facts = {name: x.split(counts) for name, x in self.facts.items()}
-
-        def part(number: int) -> TrainBatch:
-            own: dict[str, Any] = {name: parts[number] for name, parts in columns.items()}
-            return replace(self, facts={name: parts[number] for name, parts in facts.items()}, **own)
-
-        return [part(number) for number in range(len(counts))]
 
     def with_columns(self, columns: Mapping[str, Tensor]) -> TrainBatch:
         """With these columns filled, each a field of this record or else one of its facts; itself where there are none."""

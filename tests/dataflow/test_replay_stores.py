@@ -14,7 +14,7 @@ from gimbal import api, recipes
 from gimbal.dataflow.replay.buffer import Buffer, joined
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.preferences import AgeDecay
-from gimbal.dataflow.replay.transitions import FRESH, MOVE, Transitions, each
+from gimbal.dataflow.replay.transitions import FRESH, MOVE, Transitions, each, split
 from gimbal.objectives import TruncatedWeight
 from gimbal.policies.control import Steps
 from gimbal.policies.token import Tokens
@@ -81,7 +81,7 @@ def columns(batch):
 @pytest.mark.parametrize("lengths", [[1, 1, 1, 1, 1, 1], [4, 2, 3, 1, 1, 2]])
 def test_parts_of_a_batch_are_what_a_choice_of_their_rows_is(lengths):
     whole = rows(lengths, ended={1, 4})
-    parts = whole.split([2, 3, 1])
+    parts = split(whole, [2, 3, 1])
     for part, row_M in zip(parts, torch.arange(6).split([2, 3, 1]), strict=True):
         ours, theirs = columns(part), columns(whole.select(row_M))
         assert ours.keys() == theirs.keys() and "truncated" in ours

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from gimbal.critics.actions import ActionValues
-from gimbal.dataflow.replay.transitions import AHEAD, FRESH, MOVE
+from gimbal.dataflow.replay.transitions import AHEAD, FRESH, MOVE, split
 from gimbal.engines.episodes import Episodes
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
@@ -137,7 +137,7 @@ def test_what_is_prepared_once_for_all_moves_is_what_each_would_find(n):
     prepared = learner.prepare(batch)
     moves = list(learner._minibatches(prepared, 0))
     assert [move.shape[0] for move in moves] == [2, 3, 1]
-    for move, own in zip(moves, batch.split([2, 3, 1]), strict=True):
+    for move, own in zip(moves, split(batch, [2, 3, 1]), strict=True):
         surveyed, _ = learner.method.survey(learner.models, move)
         assert torch.equal(surveyed.facts["weight"], TokenMean()(own.mask_NS))
         ours, theirs = learner.method.backed(move), learner.method.backed(own)

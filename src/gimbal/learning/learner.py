@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from gimbal import ops
 from gimbal.composition import AbstractRemembering
 from gimbal.controllers.base import AbstractController, State
+from gimbal.dataflow.replay.transitions import split
 from gimbal.learning.base import AbstractLocalLearner, AbstractTrained, OfPolicy
 from gimbal.learning.loop import UNDONE, Loop
 from gimbal.learning.ranks import AbstractRanks, SingleProcess
@@ -278,7 +279,7 @@ class Learner(AbstractLocalLearner):
 
     def _minibatches(self, batch: TrainBatch, epoch: int) -> Iterator[TrainBatch]:
         if (counts := self.method.moves(batch)) is not None:
-            yield from batch.split(counts) if counts else ()
+            yield from split(batch, counts) if counts else ()
             return
         for rows in self._minibatch_rows(batch, epoch):
             yield batch.select(rows) if rows is not None else batch

@@ -98,15 +98,6 @@ class Steps(AbstractDecisions):
             terminated_N=self.terminated_N[rows],
         )
 
-    def split(self, counts: Sequence[int]) -> Sequence[AbstractDecisions]:
-        if self.shape[1] > 1:
-            return super().split(counts)
-        columns = (self.observation_NSO, self.action_NSA, self.final_NO, self.length_N, self.terminated_N)
-        return [
-            Steps(observation_NSO=seen, action_NSA=did, final_NO=final, length_N=length, terminated_N=ended)
-            for seen, did, final, length, ended in zip(*(x.split([*counts]) for x in columns), strict=True)
-        ]
-
     @classmethod
     def stack(cls, items: Sequence[Steps]) -> Steps:  # pyrefly: ignore[bad-override]; a batch is of one kind
         longest = max(item.shape[1] for item in items)
