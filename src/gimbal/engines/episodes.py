@@ -134,11 +134,13 @@ class EpisodeEngine(AbstractEngine):
     def __init__(self, policy: AbstractControlPolicy, spec: Episodes) -> None:
         dtype = getattr(torch, spec.dtype)
         self._policy = copy.deepcopy(policy).to("cpu", dtype).requires_grad_(False)
+        self._held = self._policy.state_dict()  # its own tensors
         self._form = Form(dtype=dtype)
         self._slots, self._deadline, self._segment = spec.slots, spec.deadline, spec.segment
         self._correlation = spec.correlation
         self._tolerance = TOLERANCE[dtype]
         self._version = -1
+        self._temperature: tuple[list[float], Tensor] = [], torch.zeros(0)
         self._queue: deque[Request] = deque()
         self._live: list[LiveEpisode] = []  # in the order of their start
         self._idle: list[Environment] = []
@@ -178,7 +180,7 @@ class EpisodeEngine(AbstractEngine):
         action_BA, behavior_B = self._policy.draw(
             torch.from_numpy(np.stack([play.observations[-1] for play in self._live])),
             torch.stack([play.noise_SA[play.length] for play in self._live]),
-            torch.tensor([play.request.sampling.temperature for play in self._live]),
+            self._temperatures(),
         )
         going: list[LiveEpisode] = []
         moments = self._act([play.stream for play in self._live], action_BA)
@@ -193,18 +195,25 @@ class EpisodeEngine(AbstractEngine):
         self._live = going
         return finished
 
+    def _temperatures(self) -> Float[Tensor, " B"]:
+        """Of the live episodes: mostly those of the step before, and a new tensor takes as long as a layer."""
+        wanted = [play.request.sampling.temperature for play in self._live]
+        if wanted != self._temperature[0]:
+            self._temperature = wanted, torch.tensor(wanted)
+        return self._temperature[1]
+
     def _act(self, plays: Sequence[Play], action_BA: Tensor) -> list[Moment]:
-        """Their environments' answers, all from one other thread, which can be abandoned if a call does not return; from this one
-        where none can fail to.
+        """Their environments' answers, all from one other thread, which can be abandoned if a call does not return.
 
         An environment that raises or exceeds the deadline yields an error, and the rest continue in another thread.
         """
+        if all(play.environment.prompt for play in plays):  # another thread takes longer than their steps
+            return [_step(play, action_A) for play, action_A in zip(plays, action_BA.numpy(), strict=True)]
         moments: list[Moment] = []
         while len(moments) < len(plays):
             rest, answers = plays[len(moments) :], list[Moment]()
             work = partial(_steps, rest, action_BA[len(moments) :].numpy(), answers)
-            call = DESK.here if all(play.environment.prompt for play in rest) else DESK.call
-            error = _broke(call("environment step", work), self._deadline)
+            error = _broke(DESK.call("environment step", work), self._deadline)
             moments += answers[: len(rest)]  # a copy: a thread that comes back late still has the list
             if error and len(moments) < len(plays):
                 moments.append(Moment(error=error))
@@ -231,7 +240,12 @@ class EpisodeEngine(AbstractEngine):
         raise KeyError(f"no request {key} is in flight")
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        self._policy.load_state_dict(state)
+        own = self._held
+        if own.keys() == state.keys() and all(tensor.shape == state[name].shape for name, tensor in own.items()):
+            for name, tensor in own.items():  # of a small network in a quarter of the time
+                tensor.copy_(state[name])
+        else:
+            self._policy.load_state_dict(state)  # which says what is wrong
         self._version = version
 
     @property
@@ -344,6 +358,16 @@ class EpisodeEngine(AbstractEngine):
 
         error = _broke(DESK.call("environment reset", reset, task=task.id), self._deadline)
         return error or Play(environment=environment, task=task, seed=seed, observation=seen[0])
+
+
+def _step(play: Play, action_A: np.ndarray) -> Moment:
+    """A step of an environment that cannot hang, in this thread."""
+    try:
+        return play.environment.step(action_A)
+    except Exception as error:
+        return Moment(
+            error=f"environment step for task {play.task.id}, turn {len(play.actions)} raised {raised(error)}"
+        )
 
 
 def _steps(plays: Sequence[Play], action_BA: np.ndarray, answers: list[Moment], call: Call) -> None:

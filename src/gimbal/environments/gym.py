@@ -142,7 +142,8 @@ class Environment(AbstractEnvironment):
             does = self._choices(int(action[0]))
         else:
             assert self._bounds is not None
-            does = np.clip(action.reshape(self._bounds[0].shape), *self._bounds)
+            low, high = self._bounds
+            does = np.minimum(np.maximum(action.reshape(low.shape), low), high)  # np.clip takes twice as long
         answer = self._env.step(does)
         if not isinstance(answer, tuple | list) or len(answer) != 5:
             count = f"{len(answer)} values" if isinstance(answer, tuple | list) else told(answer)

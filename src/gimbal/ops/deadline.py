@@ -100,16 +100,6 @@ class Desk:
             self._changed.notify()
         return call
 
-    def here(self, what: str, run: Callable[[Call], Any]) -> Call:
-        """A call that is over: in this thread, of code that cannot hang, for another thread takes longer than a short call."""
-        call = Call(what=what, task="", turn=0, run=run, began=time.monotonic())
-        try:
-            call.value = run(call)
-        except Exception as error:  # its caller's, as in a thread of its own
-            call.error = error
-        call.over = True
-        return call
-
     def give_up(self, call: Call, *, late: bool = False) -> None:
         """No caller waits for it any more: it is ``late`` or not wanted. Its thread counts as hung until it returns."""
         with self._changed:
