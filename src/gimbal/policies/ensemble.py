@@ -68,4 +68,4 @@ class ActionValueNetwork(nn.Module):
             )
         x_MKI = x_KI.expand(self.members, -1, -1)
         scales = list(zip(weights_of(self.gains), weights_of(self.shifts), strict=True)) if self.gains else ()
-        return through(x_MKI, self.weights, self.biases, nn.functional.relu, scales).squeeze(-1).T
+        return through(x_MKI, self.weights, self.biases, torch.relu, scales).squeeze(-1).T

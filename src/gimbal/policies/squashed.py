@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from gimbal.policies.base import AbstractPolicySpec, Family
 from gimbal.policies.control import DENSITIES, AbstractRealPolicy, check_bound, made, output_of, relu_mlp
-from gimbal.policies.gaussian import log_density
 
 LEAST_LOG_STD, MOST_LOG_STD = -5.0, 2.0
 EDGE = 1e-6  # nearer to its bound than this share of it, float32 does not know an action from the bound
@@ -68,8 +67,10 @@ class SquashedGaussianPolicy(AbstractRealPolicy):
 
     def _logprob(self, action_KA: Tensor, mean_KA: Tensor, log_std_KA: Tensor) -> Tensor:
         share_KA = (action_KA / self.bound).clamp(-1 + EDGE, 1 - EDGE)
-        slope_KA = torch.log1p(-share_KA.square()) + math.log(self.bound)
-        return log_density(share_KA.atanh(), mean_KA, log_std_KA) - slope_KA.sum(-1)
+        z_KA = (share_KA.atanh() - mean_KA) / log_std_KA.exp()
+        rest_KA = torch.addcmul(log_std_KA, z_KA, z_KA, value=0.5) + torch.log1p(-share_KA.square())
+        constant = self.actions * (0.5 * math.log(2 * math.pi) + math.log(self.bound))
+        return -rest_KA.sum(-1) - constant
 
     def _moments(self, observation_KO: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log standard deviation at a temperature of 1."""
