@@ -195,7 +195,7 @@ def test_a_policy_gradient_on_old_data_must_weigh_it():
     )
     assert "(at most 10 env steps) and 1 update for each of them" in api.statement(recipes.load("swd")), "of a segment"
     assert "(at most 1,000 env steps) and 1 update for" in api.statement(recipes.load("sac", {"engine.segment": 0}))
-    assert "(at most 64 env steps) and 0.5 updates for" in api.statement(recipes.load("dqn")), "of four segments"
+    assert "(at most 128 env steps) and 0.25 updates for" in api.statement(recipes.load("dqn")), "of four segments"
     assert "(at most 1,000 env steps) and 250 updates;" in api.statement(recipes.load("iql")), "of recordings"
     assert compose.check(recipes.load("sac")) == [], "soft actor-critic learns from decisions of any age"
 

@@ -404,7 +404,8 @@ class Episodes(AbstractEngineSpec):
     there, so a learner step never waits for an episode's end. ``sampling.max_length`` limits the episode in both cases.
 
     A step or reset that raises or takes longer than ``deadline`` seconds ends its episode with an error, which is reported by task and
-    turn, counted, and leaves the statistics.
+    turn, counted, and leaves the statistics. Steps of gymnasium's own classic control, a few lines of arithmetic each, are taken in
+    the caller's thread and have no deadline: handing one to another thread takes longer than the step.
 
     ``correlation`` is that of the noise of an action with the noise of the next, over the segments of an episode too
     (``ops.correlated``): 0 is white noise, drawn for each action by itself. The noise of one action is distributed as before, and
