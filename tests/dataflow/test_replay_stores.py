@@ -14,7 +14,7 @@ from gimbal import api, recipes
 from gimbal.dataflow.replay.buffer import Buffer, joined
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.preferences import AgeDecay
-from gimbal.dataflow.replay.transitions import FRESH, MOVE, Transitions, each
+from gimbal.dataflow.replay.transitions import FRESH, MOVE, Transitions, each, split
 from gimbal.objectives import TruncatedWeight
 from gimbal.policies.control import Steps
 from gimbal.policies.token import Tokens
@@ -71,6 +71,22 @@ def test_decisions_that_do_not_count_are_not_kept_nor_stepped_over():
     cut, goes_on = each(replace(fresh, mask_NS=mask_NS))
     assert cut.decisions.observation_NSO.flatten().tolist() == [0, 1, 100, 102]
     assert goes_on.tolist() == [True, False, False, False]
+
+
+def columns(batch):
+    found = {name: x for record in (batch, batch.decisions) for name, x in vars(record).items()} | dict(batch.facts)
+    return {name: x for name, x in found.items() if isinstance(x, torch.Tensor)}
+
+
+@pytest.mark.parametrize("lengths", [[1, 1, 1, 1, 1, 1], [4, 2, 3, 1, 1, 2]])
+def test_parts_of_a_batch_are_what_a_choice_of_their_rows_is(lengths):
+    whole = rows(lengths, ended={1, 4})
+    parts = split(whole, [2, 3, 1])
+    for part, row_M in zip(parts, torch.arange(6).split([2, 3, 1]), strict=True):
+        ours, theirs = columns(part), columns(whole.select(row_M))
+        assert ours.keys() == theirs.keys() and "truncated" in ours
+        assert all(torch.equal(x, theirs[name]) for name, x in ours.items())
+    assert max(lengths) != 1 or parts[1].reward_NS.data_ptr() == whole.reward_NS[2:].data_ptr(), "no copies"
 
 
 def test_texts_are_not_cut():
@@ -179,7 +195,7 @@ def test_a_policy_gradient_on_old_data_must_weigh_it():
     )
     assert "(at most 10 env steps) and 1 update for each env step" in api.statement(recipes.load("swd")), "of a segment"
     assert "(at most 1,000 env steps) and 1 update for" in api.statement(recipes.load("sac", {"engine.segment": 0}))
-    assert "(at most 64 env steps) and 0.5 updates for" in api.statement(recipes.load("dqn")), "of four segments"
+    assert "(at most 128 env steps) and 0.25 updates for" in api.statement(recipes.load("dqn")), "of four segments"
     assert "(at most 1,000 env steps) and 250 updates;" in api.statement(recipes.load("iql")), "of recordings"
     assert compose.check(recipes.load("sac")) == [], "soft actor-critic learns from decisions of any age"
 

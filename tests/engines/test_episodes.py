@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from gimbal.engines.base import Request
 from gimbal.engines.episodes import Episodes
@@ -352,6 +353,35 @@ def test_an_environment_that_never_returns_costs_its_own_episode_alone():
     assert done[4].reason == "environment_error"
     assert done[4].said.startswith(
         f"environment reset for task {tasks[4].id}, turn 0 raised OSError: no server (test_ep"
+    )
+
+
+class Own(CartPoleEnv):
+    """A user's, whatever it is made of."""
+
+
+@pytest.mark.parametrize("source", ["CartPole-v1", "gimbal/OwnCart-v0"])
+def test_code_that_cannot_hang_runs_in_the_callers_thread_and_any_other_in_one_of_its_own(monkeypatch, source):
+    if source not in gymnasium.registry:
+        gymnasium.register(source, entry_point=Own, max_episode_steps=500)
+    seen, step = [], CartPoleEnv.step
+
+    def spied(self, action):
+        seen.append(threading.get_ident())
+        if len(seen) == 4:
+            raise OSError("gone")
+        return step(self, action)
+
+    monkeypatch.setattr(CartPoleEnv, "step", spied)
+    engine, tasks = engine_of(CARTPOLE[0]), Gymnasium(environment=source)
+    engine.submit(request(tasks, 0))
+    found = []
+    while engine.in_flight:
+        found += engine.step()
+    assert [one == threading.get_ident() for one in seen] == [source == "CartPole-v1"] * 4
+    assert found[0].outcome.rows[0].length == 3
+    assert found[0].outcome.error.startswith(
+        f"environment step for task {tasks[0].id}, turn 3 raised OSError: gone (test_episodes.py"
     )
 
 

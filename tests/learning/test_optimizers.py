@@ -99,7 +99,7 @@ def test_weights_that_are_alike_move_as_torchs_adamw_moves_them_and_go_on_from_i
     ours = spec.over(models[0])
     theirs = torch.optim.AdamW(models[1].parameters(), lr=0.1, betas=(0.8, 0.9), weight_decay=0.3, fused=True)
     assert isinstance(ours, Alike)
-    for step in range(4):
+    for step in range(7):
         if step == 2:  # each goes on with the other's
             first, second = ours.state_dict(), theirs.state_dict()
             ours, theirs = spec.over(models[0]), torch.optim.AdamW(models[1].parameters(), fused=True)
@@ -107,11 +107,12 @@ def test_weights_that_are_alike_move_as_torchs_adamw_moves_them_and_go_on_from_i
             theirs.load_state_dict({**first, "param_groups": second["param_groups"]})
         for number, pair in enumerate(zip(*(model.parameters() for model in models), strict=True)):
             gradient = torch.randn(pair[0].shape, generator=torch.Generator().manual_seed(10 * step + number))
-            for weight in pair:  # one weight has none at first, and counts its own steps
-                weight.grad = None if step == 0 and number == 0 else gradient.clone()
+            for weight in pair:  # some have none, and count their own steps
+                weight.grad = None if (step, number) in {(0, 0), (3, 1), (4, 2), (4, 3)} else gradient.clone()
         ours.step()
         theirs.step()
         assert all(torch.equal(a, b) for a, b in zip(*(model.parameters() for model in models), strict=True)), step
+    assert [int(ours.state[weight]["step"]) for weight in models[0].parameters()] == [6, 6, 6, 6]
     mixed = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2).bfloat16()])
     assert isinstance(spec.over(mixed), torch.optim.AdamW)
 

@@ -8,15 +8,15 @@ import torch
 from torch import nn
 
 from gimbal.critics.actions import ActionValues
-from gimbal.dataflow.replay.transitions import FRESH, MOVE
+from gimbal.dataflow.replay.transitions import AHEAD, FRESH, MOVE, split
 from gimbal.engines.episodes import Episodes
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.dqn import DQN
-from gimbal.learning.updates.off_policy import Explore
+from gimbal.learning.updates.off_policy import BACKED, Explore
 from gimbal.learning.updates.td3 import SMOOTHING, TD3
 from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
-from gimbal.ops import philox
+from gimbal.ops import TokenMean, philox
 from gimbal.policies.control import Steps, StepSampling
 from gimbal.policies.deterministic import Deterministic
 from gimbal.policies.greedy import Greedy
@@ -124,6 +124,25 @@ def test_dqn_is_its_equations(double, huber):
     assert float(loss.value.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
     chooses = models["policy"].net(steps.final_NO).argmax(-1)
     assert not torch.equal(chooses, after.argmax(-1)), "or the two forms would be one"
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_what_is_prepared_once_for_all_moves_is_what_each_would_find(n):
+    """Rewards ahead, discounts and weights, of moves that are not equally large."""
+    learner = dqn(gamma=0.5)
+    ahead = torch.randn(K, 1, n, generator=torch.Generator().manual_seed(1))
+    ahead[2, 0, 1:] = torch.nan
+    facts = {MOVE: torch.tensor([7, 7, 8, 8, 8, 9]), **({AHEAD: ahead} if n > 1 else {})}
+    batch = chosen().with_columns(facts)
+    prepared = learner.prepare(batch)
+    moves = list(learner._minibatches(prepared, 0))
+    assert [move.shape[0] for move in moves] == [2, 3, 1]
+    for move, own in zip(moves, split(batch, [2, 3, 1]), strict=True):
+        surveyed, _ = learner.method.survey(learner.models, move)
+        assert torch.equal(surveyed.facts["weight"], TokenMean()(own.mask_NS))
+        ours, theirs = learner.method.backed(move), learner.method.backed(own)
+        assert BACKED in move.facts and BACKED not in own.facts
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
 def test_gamma_0_fits_rewards():

@@ -134,11 +134,13 @@ class EpisodeEngine(AbstractEngine):
     def __init__(self, policy: AbstractControlPolicy, spec: Episodes) -> None:
         dtype = getattr(torch, spec.dtype)
         self._policy = copy.deepcopy(policy).to("cpu", dtype).requires_grad_(False)
+        self._held = self._policy.state_dict()  # its own tensors
         self._form = Form(dtype=dtype)
         self._slots, self._deadline, self._segment = spec.slots, spec.deadline, spec.segment
         self._correlation = spec.correlation
         self._tolerance = TOLERANCE[dtype]
         self._version = -1
+        self._temperature: tuple[list[float], Tensor] = [], torch.zeros(0)
         self._queue: deque[Request] = deque()
         self._live: list[LiveEpisode] = []  # in the order of their start
         self._idle: list[Environment] = []
@@ -178,7 +180,7 @@ class EpisodeEngine(AbstractEngine):
         action_BA, behavior_B = self._policy.draw(
             torch.from_numpy(np.stack([play.observations[-1] for play in self._live])),
             torch.stack([play.noise_SA[play.length] for play in self._live]),
-            torch.tensor([play.request.sampling.temperature for play in self._live]),
+            self._temperatures(),
         )
         going: list[LiveEpisode] = []
         moments = self._act([play.stream for play in self._live], action_BA)
@@ -193,11 +195,20 @@ class EpisodeEngine(AbstractEngine):
         self._live = going
         return finished
 
+    def _temperatures(self) -> Float[Tensor, " B"]:
+        """Of the live episodes: mostly those of the step before, and a new tensor takes as long as a layer."""
+        wanted = [play.request.sampling.temperature for play in self._live]
+        if wanted != self._temperature[0]:
+            self._temperature = wanted, torch.tensor(wanted)
+        return self._temperature[1]
+
     def _act(self, plays: Sequence[Play], action_BA: Tensor) -> list[Moment]:
         """Their environments' answers, all from one other thread, which can be abandoned if a call does not return.
 
         An environment that raises or exceeds the deadline yields an error, and the rest continue in another thread.
         """
+        if all(play.environment.instant for play in plays):  # another thread takes longer than their steps
+            return [_step(play, action_A) for play, action_A in zip(plays, action_BA.numpy(), strict=True)]
         moments: list[Moment] = []
         while len(moments) < len(plays):
             rest, answers = plays[len(moments) :], list[Moment]()
@@ -229,7 +240,12 @@ class EpisodeEngine(AbstractEngine):
         raise KeyError(f"no request {key} is in flight")
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
-        self._policy.load_state_dict(state)
+        own = self._held
+        if own.keys() == state.keys() and all(tensor.shape == state[name].shape for name, tensor in own.items()):
+            for name, tensor in own.items():  # of a small network in a quarter of the time
+                tensor.copy_(state[name])
+        else:
+            self._policy.load_state_dict(state)  # which says what is wrong
         self._version = version
 
     @property
@@ -344,6 +360,16 @@ class EpisodeEngine(AbstractEngine):
         return error or Play(environment=environment, task=task, seed=seed, observation=seen[0])
 
 
+def _step(play: Play, action_A: np.ndarray) -> Moment:
+    """A step of an environment that cannot hang, in this thread."""
+    try:
+        return play.environment.step(action_A)
+    except Exception as error:
+        return Moment(
+            error=f"environment step for task {play.task.id}, turn {len(play.actions)} raised {raised(error)}"
+        )
+
+
 def _steps(plays: Sequence[Play], action_BA: np.ndarray, answers: list[Moment], call: Call) -> None:
     """A step in each of these environments, in a thread; its answers so far are in ``answers``."""
     environments = [play.environment for play in plays]
@@ -378,7 +404,8 @@ class Episodes(AbstractEngineSpec):
     there, so a learner step never waits for an episode's end. ``sampling.max_length`` limits the episode in both cases.
 
     A step or reset that raises or takes longer than ``deadline`` seconds ends its episode with an error, which is reported by task and
-    turn, counted, and leaves the statistics.
+    turn, counted, and leaves the statistics. Steps of gymnasium's own classic control, a few lines of arithmetic each, are taken in
+    the caller's thread and have no deadline: handing one to another thread takes longer than the step.
 
     ``correlation`` is that of the noise of an action with the noise of the next, over the segments of an episode too
     (``ops.correlated``): 0 is white noise, drawn for each action by itself. The noise of one action is distributed as before, and

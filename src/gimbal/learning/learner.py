@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from gimbal import ops
 from gimbal.composition import AbstractRemembering
 from gimbal.controllers.base import AbstractController, State
+from gimbal.dataflow.replay.transitions import split
 from gimbal.learning.base import AbstractLocalLearner, AbstractTrained, OfPolicy
 from gimbal.learning.loop import UNDONE, Loop
 from gimbal.learning.ranks import AbstractRanks, SingleProcess
@@ -131,8 +132,7 @@ class Learner(AbstractLocalLearner):
         method = self.method
         collected: dict[str, list[float]] = defaultdict(list)
         for epoch in range(method.optimization.epochs):
-            for rows in self._minibatch_rows(batch, epoch):
-                minibatch = batch.select(rows) if rows is not None else batch
+            for minibatch in self._minibatches(batch, epoch):
                 for facts in method.stages(minibatch):
                     metrics: Metrics = {}
                     for loss in self._backward(minibatch.with_columns(facts)):
@@ -276,10 +276,15 @@ class Learner(AbstractLocalLearner):
     def learning_rate(self) -> float:
         return self.models.optimizers[POLICY].param_groups[0]["lr"]
 
+    def _minibatches(self, batch: TrainBatch, epoch: int) -> Iterator[TrainBatch]:
+        if (counts := self.method.moves(batch)) is not None:
+            yield from split(batch, counts) if counts else ()
+            return
+        for rows in self._minibatch_rows(batch, epoch):
+            yield batch.select(rows) if rows is not None else batch
+
     def _minibatch_rows(self, batch: TrainBatch, epoch: int) -> Sequence[Tensor | None]:
         """Rows of each minibatch: whole groups if there are enough, so that rows that share a prompt or are compared stay together."""
-        if (own := self.method.moves(batch)) is not None:
-            return own
         count = min(self.method.optimization.minibatches, batch.shape[0])
         if count == 1:
             return [None]

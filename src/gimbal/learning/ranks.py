@@ -84,12 +84,13 @@ class SingleProcess(AbstractRanks):
         weights = [weight for weight in weights_of(module) if weight.grad is not None]
         if not weights:
             return 0.0
-        norms = torch._foreach_norm([weight.grad for weight in weights if weight.grad is not None])
-        norm = torch.linalg.vector_norm(torch.stack(norms))
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        found = float(norm)  # once: on an accelerator each reading waits
         # Else it would be multiplied by 1, which takes as long as the step of a small network.
-        if not norm + 1e-6 < max_norm:
-            torch.nn.utils.clip_grads_with_norm_(weights, max_norm, norm)
-        return float(norm)
+        if not found + 1e-6 < max_norm:
+            torch._foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp(max=1.0))
+        return found
 
 
 def in_micro_batches(

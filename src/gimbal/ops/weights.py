@@ -1,4 +1,4 @@
-"""The weights of a module."""
+"""The weights and buffers of a module."""
 
 from __future__ import annotations
 
@@ -15,10 +15,26 @@ def weights_of(module: nn.Module) -> list[Tensor]:
     return [*found.values()]
 
 
+def buffers_of(module: nn.Module) -> list[Tensor]:
+    """As ``[*module.buffers()]``, in that order and each once."""
+    found: dict[int, Tensor] = {}
+    _enter_buffers(module, found)
+    return [*found.values()]
+
+
 def _enter(module: nn.Module, found: dict[int, Tensor]) -> None:
     for weight in module._parameters.values():
         if weight is not None:
-            found.setdefault(id(weight), weight)
+            found[id(weight)] = weight
     for child in module._modules.values():
-        if child is not None:
+        if child is not None and (child._parameters or child._modules):
             _enter(child, found)
+
+
+def _enter_buffers(module: nn.Module, found: dict[int, Tensor]) -> None:
+    for buffer in module._buffers.values():
+        if buffer is not None:
+            found[id(buffer)] = buffer
+    for child in module._modules.values():
+        if child is not None and (child._buffers or child._modules):
+            _enter_buffers(child, found)

@@ -168,6 +168,13 @@ def relu_mlp(sizes: Sequence[int], seed: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
+def output_of(net: nn.Sequential, x_BI: Float[Tensor, "B I"]) -> Float[Tensor, "B J"]:
+    """The output of such a network, computed in the type of its weights."""
+    first = net[0]
+    assert isinstance(first, nn.Linear)
+    return net(x_BI.to(first.weight.dtype)).float()
+
+
 @dataclass(frozen=True, kw_only=True)
 class StepSampling(AbstractSampling):
     """How actions are sampled: at a temperature, at most ``max_length`` per episode."""

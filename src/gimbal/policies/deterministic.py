@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gimbal.policies.base import Family
 from gimbal.policies.clipped import AbstractClippedPolicy
-from gimbal.policies.control import DENSITIES, AbstractBoundedSpec, made, relu_mlp
+from gimbal.policies.control import DENSITIES, AbstractBoundedSpec, made, output_of, relu_mlp
 
 
 class DeterministicPolicy(AbstractClippedPolicy):
@@ -24,8 +24,7 @@ class DeterministicPolicy(AbstractClippedPolicy):
         self.mean = relu_mlp([observations, *hidden, actions], seed)
 
     def mode(self, observation_BO: Float[Tensor, "B O"]) -> Float[Tensor, "B A"]:
-        normal_BO = self.normal(observation_BO)
-        return self.bound * self.mean(normal_BO.to(next(self.mean.parameters()).dtype)).float().tanh()
+        return self.bound * output_of(self.mean, self.normal(observation_BO)).tanh()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,5 +67,5 @@ class ActionValueNetwork(nn.Module):
                 "update.critic.observations and update.critic.actions"
             )
         x_MKI = x_KI.expand(self.members, -1, -1)
-        scales = list(zip(weights_of(self.gains), weights_of(self.shifts), strict=True))
-        return through(x_MKI, self.weights, self.biases, nn.functional.relu, scales)[..., 0].T
+        scales = list(zip(weights_of(self.gains), weights_of(self.shifts), strict=True)) if self.gains else ()
+        return through(x_MKI, self.weights, self.biases, torch.relu, scales).squeeze(-1).T

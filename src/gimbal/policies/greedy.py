@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import STEPS, AbstractChoicePolicy, made, relu_mlp
+from gimbal.policies.control import STEPS, AbstractChoicePolicy, made, output_of, relu_mlp
 
 
 class GreedyPolicy(AbstractChoicePolicy):
@@ -41,7 +41,7 @@ class GreedyPolicy(AbstractChoicePolicy):
 
     def values(self, observation_BO: Float[Tensor, "B O"]) -> Float[Tensor, "B V"]:
         """Q of every choice."""
-        return self.scale * self.net(self.normal(observation_BO).to(next(self.net.parameters()).dtype)).float()
+        return self.scale * output_of(self.net, self.normal(observation_BO))
 
     def draw(
         self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]

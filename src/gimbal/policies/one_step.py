@@ -13,7 +13,15 @@ from torch import Tensor
 
 from gimbal.composition import Composition, Verdict
 from gimbal.policies.base import Family
-from gimbal.policies.control import NO_DENSITY, AbstractBoundedSpec, AbstractRealPolicy, made, relu_mlp, without_density
+from gimbal.policies.control import (
+    NO_DENSITY,
+    AbstractBoundedSpec,
+    AbstractRealPolicy,
+    made,
+    output_of,
+    relu_mlp,
+    without_density,
+)
 from gimbal.policies.gaussian import log_density
 
 
@@ -35,8 +43,7 @@ class OneStepPolicy(AbstractRealPolicy):
 
     def shares(self, observation_KO: Float[Tensor, "K O"], noise_KA: Float[Tensor, "K A"]) -> Float[Tensor, "K A"]:
         """f, with gradient: actions in units of the bound, before they are clipped."""
-        both_KI = torch.cat([self.normal(observation_KO), noise_KA], dim=-1)
-        return self.net(both_KI.to(next(self.net.parameters()).dtype)).float()
+        return output_of(self.net, torch.cat([self.normal(observation_KO), noise_KA], dim=-1))
 
     def act(self, observation_KO: Float[Tensor, "K O"], noise_KA: Float[Tensor, "K A"]) -> Float[Tensor, "K A"]:
         return self.bound * self.shares(observation_KO, noise_KA).clamp(-1, 1)

@@ -8,11 +8,10 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 
 from gimbal.policies.base import Family
-from gimbal.policies.control import DENSITIES, AbstractBoundedSpec, AbstractRealPolicy, made, relu_mlp
-from gimbal.policies.gaussian import log_density
+from gimbal.policies.control import DENSITIES, AbstractBoundedSpec, AbstractRealPolicy, made, output_of, relu_mlp
 
 LEAST_LOG_STD, MOST_LOG_STD = -5.0, 2.0
 EDGE = 1e-6  # nearer to its bound than this share of it, float32 does not know an action from the bound
@@ -40,7 +39,7 @@ class SquashedGaussianPolicy(AbstractRealPolicy):
     ) -> tuple[Float[Tensor, "B A"], Float[Tensor, " B"]]:
         mean_BA, log_std_BA = self._moments(observation_BO)
         log_std_BA = log_std_BA + _spread(temperature_B[:, None], log_std_BA)
-        action_BA = self.bound * (mean_BA + log_std_BA.exp() * noise_BA).tanh()
+        action_BA = self.bound * torch.addcmul(mean_BA, log_std_BA.exp(), noise_BA).tanh()
         # Of the action as it is recorded, not of u: the trainer has nothing else to evaluate.
         return action_BA, torch.where(temperature_B > 0, self._logprob(action_BA, mean_BA, log_std_BA), 0)
 
@@ -49,9 +48,11 @@ class SquashedGaussianPolicy(AbstractRealPolicy):
     ) -> tuple[Float[Tensor, "K A"], Float[Tensor, " K"]]:
         """Actions through which a gradient flows back into the weights, and their log-probabilities, exact near the bounds too."""
         mean_KA, log_std_KA = self._moments(observation_KO)
-        u_KA = mean_KA + log_std_KA.exp() * noise_KA
-        # (u - mean) / std is the noise; and log(1 - tanh(u)^2) = 2 log 2 - 2 log(e^u + e^-u) keeps its digits where tanh(u) is 1.
-        logprob_KA = 2 * torch.logaddexp(u_KA, -u_KA) - log_std_KA - 0.5 * noise_KA.square()
+        u_KA = torch.addcmul(mean_KA, log_std_KA.exp(), noise_KA)
+        # (u - mean) / std is the noise; and log(1 - tanh(u)^2) = 2 log 2 + 2 u - 2 log(1 + e^2u) keeps its digits where tanh(u) is 1.
+        # Few calls, for each takes as long as its arithmetic, and as long again on the way back: softplus is log(1 + e^2u) / 2.
+        rest_KA = torch.addcmul(log_std_KA, noise_KA, noise_KA, value=0.5).add(u_KA, alpha=2)
+        logprob_KA = 4 * nn.functional.softplus(u_KA, beta=2) - rest_KA
         constant = 0.5 * math.log(2 * math.pi) + 2 * math.log(2) + math.log(self.bound)
         return self.bound * u_KA.tanh(), logprob_KA.sum(-1) - self.actions * constant
 
@@ -65,13 +66,14 @@ class SquashedGaussianPolicy(AbstractRealPolicy):
 
     def _logprob(self, action_KA: Tensor, mean_KA: Tensor, log_std_KA: Tensor) -> Tensor:
         share_KA = (action_KA / self.bound).clamp(-1 + EDGE, 1 - EDGE)
-        slope_KA = torch.log1p(-share_KA.square()) + math.log(self.bound)
-        return log_density(share_KA.atanh(), mean_KA, log_std_KA) - slope_KA.sum(-1)
+        z_KA = (share_KA.atanh() - mean_KA) / log_std_KA.exp()
+        rest_KA = torch.addcmul(log_std_KA, z_KA, z_KA, value=0.5) + torch.log1p(-share_KA.square())
+        constant = self.actions * (0.5 * math.log(2 * math.pi) + math.log(self.bound))
+        return -rest_KA.sum(-1) - constant
 
     def _moments(self, observation_KO: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log standard deviation at a temperature of 1."""
-        found_KB = self.moments(self.normal(observation_KO).to(next(self.moments.parameters()).dtype)).float()
-        mean_KA, log_std_KA = found_KB.chunk(2, dim=-1)
+        mean_KA, log_std_KA = output_of(self.moments, self.normal(observation_KO)).chunk(2, dim=-1)
         return mean_KA, log_std_KA.clamp(LEAST_LOG_STD, MOST_LOG_STD)
 
 

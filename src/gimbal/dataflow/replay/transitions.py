@@ -266,6 +266,26 @@ def each(batch: TrainBatch) -> tuple[TrainBatch, Bool[Tensor, " K"]]:
     return TrainBatch(**columns, facts=facts, decisions=single).select(counted_C), goes_on_C
 
 
+def split(batch: TrainBatch, counts: Sequence[int]) -> list[TrainBatch]:
+    """Consecutive parts of so many rows. Of rows of one decision they are views: to choose the rows of each part, column by column,
+    takes as long as the forward pass of a small network."""
+    if batch.shape[1] > 1 or batch.parent_N is not None:
+        return [batch.select(row_M) for row_M in torch.arange(batch.shape[0]).split([*counts])]
+    assert batch.decisions is not None
+    columns, facts, decisions = (
+        {name: x.split([*counts]) for name, x in own.items()}
+        for own in (_tensors(batch), batch.facts, _tensors(batch.decisions))
+    )
+
+    def part(number: int) -> TrainBatch:
+        own: dict[str, Any] = {name: parts[number] for name, parts in columns.items()}
+        own["facts"] = {name: parts[number] for name, parts in facts.items()}
+        steps: Any = {name: parts[number] for name, parts in decisions.items()}
+        return TrainBatch(**own, roles=batch.roles, live=batch.live, decisions=type(batch.decisions)(**steps))
+
+    return [part(number) for number in range(len(counts))]
+
+
 def joined(drawn: TrainBatch, new: TrainBatch) -> TrainBatch:
     """The rows of both. A fact that the new ones lack is nan there."""
 

@@ -37,7 +37,7 @@ from gimbal.learning.proximal.base import Forward
 from gimbal.learning.ranks import AbstractRanks, in_micro_batches
 from gimbal.learning.separate import by_role
 from gimbal.ops.paths import walk
-from gimbal.ops.weights import weights_of
+from gimbal.ops.weights import buffers_of, weights_of
 from gimbal.policies.base import AbstractPolicy, Evaluation
 from gimbal.records import Group, TrainBatch
 from gimbal.rewards.base import AbstractReward
@@ -217,7 +217,7 @@ class Models:
             if spec.follows in moved and spec.rate:
                 own, other = self.modules[name], self.modules[spec.follows]
                 torch._foreach_lerp_(weights_of(own), weights_of(other), spec.rate)
-                for statistic, newer in zip(own.buffers(), other.buffers(), strict=True):
+                for statistic, newer in zip(buffers_of(own), buffers_of(other), strict=True):
                     statistic.copy_(newer)
 
     def renew(self, name: str) -> None:
@@ -289,8 +289,8 @@ class AbstractUpdate(AbstractPart, ABC):
         """The batch with the columns that no update on it may change, and their metrics."""
         return batch, {}
 
-    def moves(self, batch: TrainBatch) -> list[Tensor] | None:
-        """The rows of each move of the weights, in order; None: ``optimization`` sets their number, and rows are shuffled."""
+    def moves(self, batch: TrainBatch) -> list[int] | None:
+        """How many rows each move of the weights takes, in order; None: ``optimization`` sets how many moves, and rows are shuffled."""
         return None
 
     def stages(self, minibatch: TrainBatch) -> Iterable[Mapping[str, Tensor]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
-from gimbal.learning.updates.off_policy import TARGET, AbstractOffPolicy, Explore, counted_of, means, steps_of
+from gimbal.learning.updates.off_policy import TARGET, AbstractOffPolicy, Explore, counted_of, means, steps_of, summed
 from gimbal.policies.greedy import Greedy, GreedyPolicy
 from gimbal.records import TrainBatch
 
@@ -73,7 +73,7 @@ class DQN(AbstractOffPolicy):
         loss_K = near_K * (error_K - near_K / 2)
         yield Loss(
             of=(POLICY,),
-            value=(weight_K * loss_K).sum(),
+            value=summed(weight_K, loss_K),
             metrics=means(weight_K, {"loss": loss_K, "q/mean": q_K, "q/target": target_K}),
         )
 

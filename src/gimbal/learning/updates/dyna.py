@@ -112,7 +112,7 @@ class Dyna(AbstractUpdate):
         }
         return {BRANCH + name: x[:, None] for name, x in {**inner, **own}.items()}
 
-    def moves(self, batch: TrainBatch) -> list[Tensor] | None:
+    def moves(self, batch: TrainBatch) -> list[int] | None:
         return self.inside.moves(batch)
 
     def stepped(self, models: Models, batch: TrainBatch) -> Metrics:

@@ -16,6 +16,7 @@ from gimbal.policies.control import AbstractControlPolicy, Steps
 from gimbal.records import TrainBatch
 
 CRITIC, TARGET = "critic", "target"
+BACKED, DISCOUNT = "backed/reward", "backed/discount"  # facts [N, S]: R and d of each step
 SEEN = "seen"  # what is remembered: how many decisions have come in
 
 
@@ -78,7 +79,16 @@ class AbstractOnDecisions(AbstractUpdate):
         told = self._enter(models, batch, fresh_N)
         if number_N is not None and not bool(fresh_N.all()):
             batch = batch.select((~fresh_N).nonzero()[:, 0])
-        return batch.with_columns(self.noises(models, batch)).to(models.device), told
+        facts = dict(self.noises(models, batch))
+        if number_N is not None and batch.shape[1] == 1 and bool(batch.mask_NS.all()):
+            _, move_N, count_M = batch.facts[MOVE].unique_consecutive(return_inverse=True, return_counts=True)
+            facts["weight"] = (1 / count_M)[move_N][:, None].expand(batch.shape)
+        return batch.with_columns(facts).to(models.device), told
+
+    def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:
+        if "weight" in minibatch.facts:  # those of all moves at once, where each row is one decision
+            return minibatch, {}
+        return super().survey(models, minibatch)
 
     def _enter(self, models: Models, batch: TrainBatch, fresh_N: Bool[Tensor, " N"]) -> Metrics:
         steps, policy, seen = batch.decisions, models.policy, models.parts[SEEN]
@@ -93,14 +103,13 @@ class AbstractOnDecisions(AbstractUpdate):
         policy.get_buffer("explore").fill_(share)
         return {"explore": share}
 
-    def moves(self, batch: TrainBatch) -> list[Tensor] | None:
+    def moves(self, batch: TrainBatch) -> list[int] | None:
         number_N = batch.facts.get(MOVE)
         if number_N is None:
             return None
         if bool((number_N == FRESH).any()):
             return []
-        count_M = number_N.unique_consecutive(return_counts=True)[1]
-        return list(torch.arange(batch.shape[0]).split(count_M.tolist()))
+        return number_N.unique_consecutive(return_counts=True)[1].tolist()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,16 +129,27 @@ class AbstractOffPolicy(AbstractOnDecisions):
             if not 0 <= vars(self)[name] <= 1:
                 raise ValueError(f"{type(self).__name__}.{name} is {vars(self)[name]}; it must be in [0, 1]")
 
+    def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
+        batch, told = super().prepare(models, batch)
+        reward_NS, discount_NS = self._backed(batch)  # once for all moves
+        return batch.with_columns({BACKED: reward_NS, DISCOUNT: discount_NS}), told
+
     def backed(self, batch: TrainBatch) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
         """R and d of each step that counts."""
         counted = counted_of(batch)
-        lasting_K = (~counted(steps_of(batch).ended_NS)).float()
+        if BACKED in batch.facts:
+            return counted(batch.facts[BACKED]), counted(batch.facts[DISCOUNT])
+        reward_NS, discount_NS = self._backed(batch)  # of a batch that an update made for itself
+        return counted(reward_NS), counted(discount_NS)
+
+    def _backed(self, batch: TrainBatch) -> tuple[Float[Tensor, "N S"], Float[Tensor, "N S"]]:
+        lasting_NS = (~steps_of(batch).ended_NS).float()
         if AHEAD not in batch.facts:
-            return counted(batch.column("reward_NS", self)), self.gamma * lasting_K
-        ahead_Kn = counted(batch.facts[AHEAD])
-        power_n = self.gamma ** torch.arange(ahead_Kn.shape[1], device=ahead_Kn.device)
-        known_K = (~ahead_Kn.isnan()).sum(-1)
-        return (ahead_Kn.nan_to_num() * power_n).sum(-1), self.gamma**known_K * lasting_K
+            return batch.column("reward_NS", self), self.gamma * lasting_NS
+        ahead_NSn = batch.facts[AHEAD]
+        power_n = self.gamma ** torch.arange(ahead_NSn.shape[-1], device=ahead_NSn.device)
+        known_NS = (~ahead_NSn.isnan()).sum(-1)
+        return (ahead_NSn.nan_to_num() * power_n).sum(-1), self.gamma**known_NS * lasting_NS
 
 
 def steps_of(batch: TrainBatch) -> Steps:
@@ -142,7 +162,7 @@ def counted_of(batch: TrainBatch) -> Callable[[Tensor], Tensor]:
     ``Transitions``, for an index by a mask takes as long as a layer of a small network."""
     mask_NS = batch.mask_NS
     if mask_NS.shape[1] == 1 and bool(mask_NS.all()):
-        return lambda x_NSX: x_NSX[:, 0]
+        return lambda x_NSX: x_NSX.squeeze(1)
     return lambda x_NSX: x_NSX[mask_NS]
 
 
@@ -156,6 +176,12 @@ def least(models: Models, batch: TrainBatch, worth_KM: Float[Tensor, "K M"], sub
     return worth_KM.min(-1).values
 
 
+def summed(weight_K: Float[Tensor, " K"], x_K: Float[Tensor, " K"]) -> Float[Tensor, ""]:
+    """sum w x, in one call of torch and one on the way back."""
+    return weight_K.to(x_K.dtype) @ x_K
+
+
 def means(weight_K: Float[Tensor, " K"], columns: Mapping[str, Tensor]) -> Metrics:
-    stacked = torch.stack([x_K.detach().to(weight_K.dtype) for x_K in columns.values()])
-    return dict(zip(columns, (stacked @ weight_K).tolist(), strict=True))
+    with torch.no_grad():
+        stacked = torch.stack([x_K.to(weight_K.dtype) for x_K in columns.values()])
+        return dict(zip(columns, (stacked @ weight_K).tolist(), strict=True))

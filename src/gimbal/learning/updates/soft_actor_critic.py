@@ -14,7 +14,16 @@ from torch import Tensor, nn
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
 from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
-from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, counted_of, least, means, steps_of
+from gimbal.learning.updates.off_policy import (
+    CRITIC,
+    TARGET,
+    AbstractOffPolicy,
+    counted_of,
+    least,
+    means,
+    steps_of,
+    summed,
+)
 from gimbal.policies.squashed import SquashedGaussian, SquashedGaussianPolicy
 from gimbal.records import TrainBatch
 
@@ -164,6 +173,7 @@ class SoftActorCritic(AbstractOffPolicy):
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         critic, log_alpha = models[CRITIC], models[TEMPERATURE].log
+        alpha = log_alpha.detach().exp()
         steps, counted = steps_of(batch), counted_of(batch)
         weight_K, seen_KO = counted(batch.facts["weight"]), counted(steps.observation_NSO)
         normal_KO = _acting(models).normal(seen_KO)
@@ -175,21 +185,20 @@ class SoftActorCritic(AbstractOffPolicy):
         if self.conservative is not None:
             gap_K = self.conservative.penalty(models, batch, q_KM)
             loss_K, told = error_K + self.conservative.weight * gap_K, {**told, "q/gap": gap_K}
-        yield Loss(of=(CRITIC,), value=(weight_K * loss_K).sum(), metrics=means(weight_K, told))
+        yield Loss(of=(CRITIC,), value=summed(weight_K, loss_K), metrics=means(weight_K, told))
         action_KA, logprob_K = _drawn(models, seen_KO, counted(batch.facts[ACTS]))
         worth_KM = critic(normal_KO, action_KA)
         worth_K = worth_KM.mean(-1) if self.subset else worth_KM.min(-1).values
-        loss_K = log_alpha.detach().exp() * logprob_K - worth_K
-        metrics = means(
-            weight_K, {"loss": loss_K, "entropy/policy": -logprob_K, "alpha": log_alpha.exp().expand_as(loss_K)}
-        )
-        value = (weight_K * loss_K).sum()
+        loss_K = alpha * logprob_K - worth_K
+        entropy_K = -logprob_K.detach()
+        metrics = means(weight_K, {"loss": loss_K, "entropy/policy": entropy_K, "alpha": alpha.expand_as(loss_K)})
+        value = summed(weight_K, loss_K)
         if not self.tune:
             yield Loss(of=(POLICY,), value=value, metrics=metrics)
             return
         held = -float(action_KA.shape[1]) if self.entropy is None else self.entropy
         # Neither term has a gradient of the other's weights: one pass back is enough for both.
-        apart = (weight_K * (logprob_K.detach() + held)).sum()
+        apart = summed(weight_K, held - entropy_K)
         yield Loss(of=(POLICY, TEMPERATURE), value=value - log_alpha * apart, metrics=metrics)
 
     @torch.no_grad()

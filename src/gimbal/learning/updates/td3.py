@@ -14,7 +14,16 @@ from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import MOVE
 from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
-from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, Explore, counted_of, means, steps_of
+from gimbal.learning.updates.off_policy import (
+    CRITIC,
+    TARGET,
+    AbstractOffPolicy,
+    Explore,
+    counted_of,
+    means,
+    steps_of,
+    summed,
+)
 from gimbal.policies.deterministic import Deterministic, DeterministicPolicy
 from gimbal.records import TrainBatch
 
@@ -118,7 +127,7 @@ class TD3(AbstractOffPolicy):
         error_K = (q_KM - target_K[:, None]).square().sum(-1)
         yield Loss(
             of=(CRITIC,),
-            value=(weight_K * error_K).sum(),
+            value=summed(weight_K, error_K),
             metrics=means(weight_K, {"q/loss": error_K, "q/mean": q_KM.mean(-1), "q/target": target_K}),
         )
         if not self._acts(batch):
@@ -130,7 +139,7 @@ class TD3(AbstractOffPolicy):
             error_K = ((mode_KA - counted(steps.action_NSA)) / policy.bound).square().mean(-1)
             loss_K = error_K - counted(batch.facts[SCALE]) * worth_K
             told = {"imitation/error": error_K, "imitation/scale": counted(batch.facts[SCALE])}
-        yield Loss(of=(POLICY,), value=(weight_K * loss_K).sum(), metrics=means(weight_K, {"loss": loss_K, **told}))
+        yield Loss(of=(POLICY,), value=summed(weight_K, loss_K), metrics=means(weight_K, {"loss": loss_K, **told}))
 
     def _acts(self, batch: TrainBatch) -> bool:
         """Whether this move is one of the policy too."""

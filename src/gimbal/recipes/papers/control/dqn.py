@@ -14,7 +14,7 @@ from gimbal.runtime.run import HeldOut, UpdateRun
 
 
 def dqn() -> UpdateRun:
-    """Double DQN (arXiv:1509.06461) on CartPole-v1: four environments side by side, half an update from the replay buffer per step.
+    """Double DQN (arXiv:1509.06461) on CartPole-v1: eight environments side by side, one update from the replay buffer for four steps.
 
     If the policy can still recover from every state, both actions have the same value, and the error of Q decides which looks best.
     Exploration that stays at .25, and five-step targets that include it, separate the two: states near the edge are worth
@@ -24,19 +24,19 @@ def dqn() -> UpdateRun:
     return replace(
         sac(),
         policy=Greedy(observations=4, actions=2, hidden=(128, 128), normalize=True, scale=30.0),
-        engine=Episodes(slots=4, segment=16),
+        engine=Episodes(slots=8, segment=16),
         tasks=Gymnasium(environment="CartPole-v1", seed=1),
         held_out=HeldOut(
             tasks=Gymnasium(environment="CartPole-v1", seed=2, size=20), samples=1, engine=Episodes(slots=20)
         ),
-        prompts_per_step=4,
-        store=Transitions(capacity=50_000, minibatch=64, update_to_data=0.5, learning_starts=1000, n=5),
+        prompts_per_step=8,
+        store=Transitions(capacity=50_000, minibatch=128, update_to_data=0.25, learning_starts=1000, n=5),
         update=DQN(
-            tau=0.01,
+            tau=0.02,
             explore=Explore(first=1.0, last=0.25, over=10_000),
             optimization=Optimization(learning_rate=5e-4, beta2=0.999, max_grad_norm=10.0, decay="linear"),
         ),
-        steps=780,
-        checkpoint_every=390,
-        record_every=60,
+        steps=390,
+        checkpoint_every=195,
+        record_every=30,
     )
