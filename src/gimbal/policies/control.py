@@ -169,10 +169,14 @@ def relu_mlp(sizes: Sequence[int], seed: int) -> nn.Sequential:
 
 
 def output_of(net: nn.Sequential, x_BI: Float[Tensor, "B I"]) -> Float[Tensor, "B J"]:
-    """The output of such a network, computed in the type of its weights."""
-    first = net[0]
-    assert isinstance(first, nn.Linear)
-    return net(x_BI.to(first.weight.dtype)).float()
+    """The output of such a network, computed in the type of its weights; past torch's hooks for modules, of which none is set here and
+    which take a third as long as the layers."""
+    layers = [*net]
+    assert isinstance(layers[0], nn.Linear)
+    x_BI = x_BI.to(layers[0].weight.dtype)
+    for layer in layers:
+        x_BI = layer.forward(x_BI)
+    return x_BI.float()
 
 
 @dataclass(frozen=True, kw_only=True)
