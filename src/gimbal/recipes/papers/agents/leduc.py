@@ -18,8 +18,8 @@ def leduc() -> Run:
     """Self-play on Leduc poker: the recipe kuhn with a small model that tells cards apart, a stronger pull and a faster reference.
 
     The game is OpenSpiel's with cards of one rank alike, which are worth the same: 288 states instead of 936. Starts from
-    gimbal-tiny-leduc, which plays legal actions at random. Model and settings are ours (docs/log.md), measured in claims/kuhn.py.
-    Needs the extra `games`.
+    gimbal-tiny-leduc, which plays legal actions at random. Model and settings are ours. One run ended at a NashConv of 1.08 (the
+    uniform policy: 4.747; docs/log.md), in seven minutes of the processor. Needs the extra `games`.
     """
     run = kuhn()
     return replace(
