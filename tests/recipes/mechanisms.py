@@ -662,7 +662,7 @@ MECHANISMS: dict[str, Mechanism] = {
         tasks=REWARD.by(tasks=Chores(kinds=("chain",))),
     ),
     "tiny_agent": of("sft", tasks=differs("length/mean")),
-    "tiny_leduc": of("tiny_player", policy=differs("grad_norm"), tasks=differs("length/mean")),
+    "tiny_leduc": of("tiny_player", policy=GRADIENT, tasks=GRADIENT),
     "tiny_memory": of("sft", tasks=differs("length/mean")),
     "tiny_player": of("sft", tasks=differs("length/mean"), workflow=differs("length/mean")),
     "tiny_base": of("sft", objective=GRADIENT.by(objective=Reinforce())),
