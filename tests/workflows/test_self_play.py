@@ -179,6 +179,7 @@ def test_the_shipped_player_knows_the_actions_and_no_more():
     assert 0.8 < exploitability(policy, "kuhn_poker") < 1.1
 
 
+@pytest.mark.slow
 def test_the_shipped_player_of_leduc_poker_knows_the_actions_and_no_more():
     policy = CausalLM(model=LEDUC).load()
     chances = chances_of(policy, GAME)
