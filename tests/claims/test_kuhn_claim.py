@@ -23,6 +23,9 @@ def test_the_verdict_follows_from_the_record():
     assert not kuhn_page.reached([good[0] | {"after": 0.101}, *good[1:]], "kuhn")
     assert not kuhn_page.reached([good[0] | {"cpu": 301.0}, *good[1:]], "kuhn")
     assert "not reached" in kuhn_page.verdict(good[1:], "kuhn")
+    small = [run | {"arm": "small", "after": 1.0, "cpu": 400.0} for run in runs]
+    assert kuhn_page.reached(small, "small"), "Leduc poker has no bar of seconds"
+    assert not kuhn_page.reached([small[0] | {"after": 1.001}, *small[1:]], "small")
 
 
 def test_what_is_measured_is_the_recipe_as_it_ships():
@@ -30,6 +33,8 @@ def test_what_is_measured_is_the_recipe_as_it_ships():
     run = kuhn.run_of("kuhn", 3)
     assert (run.seed, run.threads) == (3, 1) and run.policy == function("kuhn")().policy
     assert kuhn.run_of("leduc", 0).workflow.game.name == kuhn.run_of("leduc", 0).tasks.game == "leduc_poker"
+    small = kuhn.run_of("small", 2)
+    assert (small.seed, small.policy, small.tasks) == (2, function("leduc")().policy, function("leduc")().tasks)
     before = kuhn.run_of("resets", 3)
     assert (before.reference_rate, before.reference_resets, before.num_generations) == (0.0, (100, 200), 8)
     for game in campaign.load(kuhn.RECORD):

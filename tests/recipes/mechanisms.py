@@ -367,6 +367,15 @@ MECHANISMS: dict[str, Mechanism] = {
         policy=differs("reward/mean").by(policy=CausalLM(fresh=True)),
     ),
     "latr": of("grpo", 3, workflow=differs("length/mean"), regularisers=above("kl/ref")),
+    "leduc": of(
+        "kuhn",
+        4,
+        prompts=12,
+        policy=differs("reward/mean"),
+        regularisers=differs("kl/ref"),
+        reference_rate=differs("kl/ref"),
+        tasks__workflow=differs("reward/mean"),
+    ),
     "lightning_rl": of(
         "masked_grpo",
         prompts=8,
@@ -653,6 +662,7 @@ MECHANISMS: dict[str, Mechanism] = {
         tasks=REWARD.by(tasks=Chores(kinds=("chain",))),
     ),
     "tiny_agent": of("sft", tasks=differs("length/mean")),
+    "tiny_leduc": of("tiny_player", policy=GRADIENT, tasks=GRADIENT),
     "tiny_memory": of("sft", tasks=differs("length/mean")),
     "tiny_player": of("sft", tasks=differs("length/mean"), workflow=differs("length/mean")),
     "tiny_base": of("sft", objective=GRADIENT.by(objective=Reinforce())),

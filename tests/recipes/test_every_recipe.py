@@ -22,7 +22,8 @@ from gimbal.runtime.compose import check
 from gimbal.runtime.run import Run
 
 DENOISING = recipes.of("denoising")
-NEEDS = {"kuhn": "pyspiel", "tiny_player": "pyspiel", **dict.fromkeys(DENOISING, "diffusers")}  # recipes of an extra
+NEEDS = dict.fromkeys(("kuhn", "leduc", "tiny_leduc", "tiny_player"), "pyspiel")  # recipes of an extra
+NEEDS |= dict.fromkeys(DENOISING, "diffusers")
 
 
 class Scorer:

@@ -14,9 +14,10 @@ from gimbal.engines.base import DRAW, AbstractEngine, AbstractEngineSpec, Finish
 from gimbal.environments import games
 from gimbal.environments.games import Deals, Game, Plays, Table, decisions, nash_conv, uniform
 from gimbal.learning.separate import SeparateWeights
-from gimbal.policies.loading import PLAYER
+from gimbal.policies.loading import LEDUC, PLAYER
 from gimbal.policies.token import CausalLM, Sampling, Tokens
 from gimbal.recipes.papers.agents.kuhn import kuhn
+from gimbal.recipes.papers.agents.leduc import GAME, leduc
 from gimbal.records import Drop, Group, Rollout, Task
 from gimbal.runtime import compose
 from gimbal.runtime.local import Trainer
@@ -178,6 +179,13 @@ def test_the_shipped_player_knows_the_actions_and_no_more():
     assert 0.8 < exploitability(policy, "kuhn_poker") < 1.1
 
 
+@pytest.mark.slow
+def test_the_shipped_player_of_leduc_poker_knows_the_actions_and_no_more():
+    policy = CausalLM(model=LEDUC).load()
+    chances = chances_of(policy, GAME)
+    assert games.illegal(GAME, chances).matches < 0.1 and nash_conv(GAME, chances) > 4
+
+
 def test_an_odd_group_is_refused():
     with pytest.raises(ValueError, match="even num_generations"):
         outcomes(bold, samples=3)
@@ -234,6 +242,23 @@ def test_what_a_seat_sees_tells_its_decisions_apart():
     leduc = decisions("leduc_poker")
     assert len(leduc) == 936 and max(map(len, leduc)) < 20
     assert nash_conv("leduc_poker", uniform("leduc_poker")) == pytest.approx(4.747, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_leduc_poker_without_suits_is_the_same_game():
+    """A policy that is drawn at random has the same distance in both, and the recipe's game is the one without."""
+    whole, drawn = decisions("leduc_poker"), Random(0)
+    told = {seen: {a: drawn.random() for a in legal} for seen, legal in decisions(GAME).items()}
+    chances = {seen: told[without_suits(seen)] for seen in whole}
+    assert len(told) == 288 and {without_suits(seen) for seen in whole} == set(told)
+    assert nash_conv("leduc_poker", chances) == pytest.approx(nash_conv(GAME, told), abs=1e-9)
+    assert leduc().workflow.game.name == leduc().tasks.game == GAME
+
+
+def without_suits(seen):
+    """A card's rank is its number halved; a board is told once there is one, between one's own card and the two rounds."""
+    *cards, first, second = seen.split("/")
+    return "/".join([*(str(int(card) // 2) for card in cards), first, second])
 
 
 @pytest.mark.parametrize(

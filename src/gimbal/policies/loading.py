@@ -17,8 +17,8 @@ from gimbal.policies.lora import base_of, whole_model
 
 TOKENIZERS = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.tiktoken")  # files that are one, or a part of one
 TINY, AGENT, PLAYER, TEACHER = "gimbal-tiny", "gimbal-tiny-agent", "gimbal-tiny-player", "gimbal-tiny-teacher"
-MEMORY = "gimbal-tiny-memory"
-SHIPPED = (TINY, AGENT, PLAYER, TEACHER, MEMORY)  # the causal language models in the package
+MEMORY, LEDUC = "gimbal-tiny-memory", "gimbal-tiny-leduc"
+SHIPPED = (TINY, AGENT, PLAYER, TEACHER, MEMORY, LEDUC)  # the causal language models in the package
 MASKED = "gimbal-sudoku"  # and the masked one
 HUB_SECONDS = 10.0  # to wait for the Hub
 
