@@ -30,9 +30,9 @@ written down before its first run: of about 90 settings in a linear model of the
 best ones with the model itself on matches that were simulated for all states at once, seeds 10 to 14. There 64 deals of 8 matches
 end at 0.062 to 0.077 after 300 steps (five seeds), 24 deals at 0.080 and 0.084 after 400 (two). *fewer* had 48 deals for the sake of
 the seconds, which nobody had tried; *kuhn* has the 64 of the trials. Neither it nor *leduc* was run before. The setting of *small*
-was chosen by about 30 runs of a simulator that walks the exact tree, seeds 10 to 13; there its first 160 steps, as a schedule of
-their own, end at 0.95 (seed 13). It has 200. One run of it in the library after the rule was written,
-seed 13, ended at 1.08 (docs/log.md).
+was chosen by about 40 runs of a simulator that walks the exact tree, seeds 10 to 14. Its first version (KL 1.5, 200 steps) ended at
+1.08 in one run in the library, seed 13, and gained nothing over the last 80 steps. It has KL 2 and 300 steps instead, with which the
+simulator was at 0.96 after 200 and still falling; in the library it was not run before these seeds (docs/log.md).
 
     python claims/kuhn.py           # goes on from claims/kuhn.json
 """

@@ -18,8 +18,8 @@ def leduc() -> Run:
     """Self-play on Leduc poker: the recipe kuhn with a small model that tells cards apart, a stronger pull and a faster reference.
 
     The game is OpenSpiel's with cards of one rank alike, which are worth the same: 288 states instead of 936. Starts from
-    gimbal-tiny-leduc, which plays legal actions at random. Model and settings are ours. One run ended at a NashConv of 1.08 (the
-    uniform policy: 4.747; docs/log.md), in seven minutes of the processor. Needs the extra `games`.
+    gimbal-tiny-leduc, which plays legal actions at random. Model and settings are ours. How near it comes to an equilibrium is in
+    claims/README.md (the uniform policy has a NashConv of 4.747). Needs the extra `games`.
     """
     run = kuhn()
     return replace(
@@ -28,8 +28,8 @@ def leduc() -> Run:
         workflow=SelfPlay(game=Game(name=GAME)),
         tasks=Deals(game=GAME),
         aggregation=SequenceMean(),
-        regularisers=(ExactKL(coef=1.5),),
+        regularisers=(ExactKL(coef=2.0),),
         reference_rate=0.03,
         optimization=replace(run.optimization, learning_rate=2e-3, epochs=4),
-        steps=200,
+        steps=300,
     )
