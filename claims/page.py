@@ -76,6 +76,7 @@ import turns  # noqa: E402
 import turns_page  # noqa: E402
 import two_modes  # noqa: E402
 import two_modes_page  # noqa: E402
+import votes  # noqa: E402
 import worlds  # noqa: E402
 import worlds_page  # noqa: E402
 from panels import GAP, HEIGHT, LEFT, TOP, WIDTH, drawing, frame  # noqa: E402
@@ -125,6 +126,13 @@ SWARM = {
     "steps": "steps",
 }
 DISTILLATION = {"mean of its marks": "mean", "at the end": "end", "steps": "steps"}
+VOTES = {
+    "mean of its marks": "mean",
+    "at the end": "end",
+    "right labels": "right",
+    "pruned": "pruned",
+    "steps": "steps",
+}
 BALANCE = {name: name for name in ("score", "fitted", "error")}
 FLOWS = {name: name for name in ("overlap", "modes", "reward")}
 MASKED = {
@@ -211,6 +219,7 @@ def pages() -> dict[str, str]:
         tuned(swarm, "Two runs that share their rollouts", SWARM),
         tuned(distillation, "A teacher that grades every token", DISTILLATION),
         tuned(seeded, "Solved examples for tasks that only failed", SEEDED),
+        tuned(votes, "Votes of a tree, without labels", VOTES),
         demo_page.section(campaign.load(demo.RECORD)),
         terminal_page.section(grid.load(terminal.RECORD)),
         kuhn_page.section(campaign.load(kuhn.RECORD)),
