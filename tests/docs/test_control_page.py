@@ -23,7 +23,7 @@ TABLE = [
 ]
 RECIPES = re.findall(r"^\| (`[a-z_0-9`, ]+`) \|", PAGE, re.MULTILINE)
 # What a setting needs to act within some steps.
-VALUES = {"store.capacity": "=30", "learning_starts": "=70"}
+VALUES = {"store.capacity": "=30", "learning_starts": "=150"}
 BESIDE = {"max_staleness": ["engine.slots=8"]}
 RECIPE = {  # for all others dqn
     "world.ends": "mbpo",
