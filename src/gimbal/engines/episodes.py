@@ -203,7 +203,8 @@ class EpisodeEngine(AbstractEngine):
         return self._temperature[1]
 
     def _act(self, plays: Sequence[Play], action_BA: Tensor) -> list[Moment]:
-        """Their environments' answers, all from one other thread, which can be abandoned if a call does not return.
+        """Their environments' answers, all from one other thread, which can be abandoned if a call does not return; from this thread if
+        none of them can hang.
 
         An environment that raises or exceeds the deadline yields an error, and the rest continue in another thread.
         """

@@ -83,8 +83,8 @@ class Environment(AbstractEnvironment):
                 f"{source} shows pixels, a Box of {list(shown.shape)} from 0 to 255, and gimbal has no networks for them: register it "
                 "with a wrapper that makes features of them, or with gymnasium.wrappers.FlattenObservation if plain numbers are meant"
             )
-        # A vector is shown as it is; anything else as one vector, choices one-hot.
         self.instant = _instant(self._env)
+        # A vector is shown as it is; anything else as one vector, choices one-hot.
         self._flatten = None if isinstance(seen, spaces.Box) and len(seen.shape) == 1 else partial(spaces.flatten, seen)
         self._bounds, self._choices, self.source, self.observations = None, None, source, flat.shape[0]
         if isinstance(acts, spaces.Discrete):
