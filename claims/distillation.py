@@ -27,7 +27,7 @@ got the weights, as published; its tuning runs were made anew.
 
 from __future__ import annotations
 
-import statistics
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,6 @@ from typing import Any
 import campaign
 import tokens
 
-from gimbal.engines.native import Native
-from gimbal.environments.demonstrations import held_out_tasks
-from gimbal.learning.learner import NotFinite
 from gimbal.objectives.regularisers.exact_kl import ExactKL
 from gimbal.recipes.core.grpo import grpo
 from gimbal.recipes.papers.distillation.opd import opd
@@ -73,30 +70,15 @@ def run_of(job: Job) -> Run:
 
 
 def measure(job: Job) -> dict[str, Any]:
-    trainer = Trainer(run_of(job))
-    marks, apart, ended = list[float](), list[float](), ""
-    try:
-        while len(marks) < MARKS:
-            metrics, *_ = trainer.advance()
-            if "distillation/kl" in metrics:
-                apart.append(metrics["distillation/kl"])
-            while metrics["tokens"] >= (len(marks) + 1) * BUDGET / MARKS:
-                engine = Native(slots=128, precision="float32")
-                marks.append(tokens.pass_rate(trainer, held_out_tasks(size=128), engine, 2))
-    except NotFinite as error:
-        ended = str(error).partition(";")[0]
-        marks += [0.0] * (MARKS - len(marks))
-    finally:
-        trainer.close()
+    trainer, apart = Trainer(run_of(job)), list[float]()
+
+    def told(metrics: Mapping[str, float]) -> None:
+        if "distillation/kl" in metrics:
+            apart.append(metrics["distillation/kl"])
+
+    found = tokens.at_marks(trainer, BUDGET, MARKS, told)
     kl = {name: round(apart[place], 4) if apart else None for name, place in (("kl_first", 0), ("kl_last", -1))}
-    figures = {"mean": round(statistics.fmean(marks), 4), "end": round(marks[-1], 4), "marks": marks}
-    return {
-        **dict(zip(("arm", "rate", "seed"), job, strict=True)),
-        **figures,
-        **kl,
-        "steps": trainer.learner.version,
-        "ended": ended,
-    }
+    return {**dict(zip(("arm", "rate", "seed"), job, strict=True)), **found, **kl, "steps": trainer.learner.version}
 
 
 if __name__ == "__main__":

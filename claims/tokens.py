@@ -276,6 +276,25 @@ def pass_rate(trainer: Trainer, tasks: AbstractTasks, spec: AbstractEngineSpec, 
     return right / (len(tasks) * samples)
 
 
+def at_marks(trainer: Trainer, budget: int, count: int, told: Callable[[Mapping[str, float]], None]) -> dict[str, Any]:
+    """Trains until ``budget`` tokens are drawn. Held-out pass@1 of the demo's tasks (128, 2 samples each) at each of ``count`` equal
+    parts of them, its mean and its last; a run that ends early has 0 from there on. ``told`` of the metrics of each step."""
+    marks, ended = list[float](), ""
+    try:
+        while len(marks) < count:
+            metrics, *_ = trainer.advance()
+            told(metrics)
+            while len(marks) < count and metrics["tokens"] >= (len(marks) + 1) * budget / count:
+                engine = Native(slots=128, precision="float32")
+                marks.append(pass_rate(trainer, held_out_tasks(size=128), engine, 2))
+    except NotFinite as error:
+        ended = str(error).partition(";")[0]
+        marks += [0.0] * (count - len(marks))
+    finally:
+        trainer.close()
+    return {"mean": round(statistics.fmean(marks), 4), "end": round(marks[-1], 4), "marks": marks, "ended": ended}
+
+
 def of(runs: Sequence[Mapping[str, Any]], kind: str, arm: str) -> list[Mapping[str, Any]]:
     return [run for run in runs if (run["kind"], run["arm"]) == (kind, arm)]
 

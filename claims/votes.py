@@ -34,9 +34,6 @@ from typing import Any
 import campaign
 import tokens
 
-from gimbal.engines.native import Native
-from gimbal.environments.demonstrations import held_out_tasks
-from gimbal.learning.learner import NotFinite
 from gimbal.recipes.papers.rewards.echo_ttrl import echo_ttrl
 from gimbal.recipes.papers.rewards.ttrl import ttrl
 from gimbal.runtime.local import Trainer
@@ -68,30 +65,15 @@ def run_of(job: Job) -> Run:
 
 
 def measure(job: Job) -> dict[str, Any]:
-    trainer = Trainer(run_of(job))
-    marks, right, ended = list[float](), list[float](), ""
-    try:
-        while len(marks) < MARKS:
-            metrics, *_ = trainer.advance()
-            right.append(metrics["reward/label_right/mean"])
-            while metrics["tokens"] >= (len(marks) + 1) * BUDGET / MARKS:
-                engine = Native(slots=128, precision="float32")
-                marks.append(tokens.pass_rate(trainer, held_out_tasks(size=128), engine, 2))
-    except NotFinite as error:
-        ended = str(error).partition(";")[0]
-        marks += [0.0] * (MARKS - len(marks))
-    finally:
-        trainer.close()
+    trainer, right = Trainer(run_of(job)), list[float]()
+    found = tokens.at_marks(trainer, BUDGET, MARKS, lambda metrics: right.append(metrics["reward/label_right/mean"]))
     pruned = trainer.pipeline.drops["rollouts/pruned"] / trainer.pipeline.generated["rollouts"]
     return {
         **dict(zip(("arm", "rate", "seed"), job, strict=True)),
-        "mean": round(statistics.fmean(marks), 4),
-        "end": round(marks[-1], 4),
-        "marks": marks,
+        **found,
         "right": round(statistics.fmean(right), 4),
         "pruned": round(pruned, 4),
         "steps": trainer.learner.version,
-        "ended": ended,
     }
 
 
