@@ -136,9 +136,13 @@ def test_dry_run_loads_the_reward(place, capsys):
         (["stable", "learning_rate=0"], "0 stays 0: set learning_rate=1e-5"),
         (["stable", "stability.region.kl=1e9"], "Region.kl is 1000000000.0"),
         (["demo", "faults=Faults(logprob_noise=inf)"], "faults.logprob_noise is inf; it must be finite"),
+        (["mem_act", "workflow.answers=0"], "set it to 1 or more, or use workflow='SingleTurn()'"),
+        (["echo_ttrl", "workflow.roots=32"], "set workflow.roots below 16"),
+        (["xrpo", "budget.inside=Seeded()"], "budget.inside='IntervalShared()'"),
+        (["grpo", "engine.drafter=DraftModel(model='gimbal-tiny',layers=2)"], "leave out one of the two"),
     ],
 )
-def test_a_loop_or_fault_that_means_nothing_is_refused_as_it_is_typed(place, capsys, words, sentence):
+def test_what_means_nothing_is_refused_as_it_is_typed(place, capsys, words, sentence):
     assert cli.main(["train", *words, "--dry-run"]) == 2
     assert sentence in capsys.readouterr().err and not (place / "runs").exists()
 
