@@ -137,7 +137,7 @@ def test_dry_run_loads_the_reward(place, capsys):
         (["stable", "stability.region.kl=1e9"], "Region.kl is 1000000000.0"),
         (["demo", "faults=Faults(logprob_noise=inf)"], "faults.logprob_noise is inf; it must be finite"),
         (["mem_act", "workflow.answers=0"], "set it to 1 or more, or use workflow='SingleTurn()'"),
-        (["echo_ttrl", "workflow.roots=32"], "set workflow.roots below 16"),
+        (["echo_ttrl", "workflow.roots=32"], "workflow.roots=8 leaves the others for forks"),
         (["xrpo", "budget.inside=Seeded()"], "budget.inside='IntervalShared()'"),
         (["grpo", "engine.drafter=DraftModel(model='gimbal-tiny',layers=2)"], "leave out one of the two"),
     ],

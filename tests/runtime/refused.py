@@ -252,8 +252,8 @@ REFUSALS = [
     ({"budget": Seeded(inside=Seeded())}, "the outer one writes the prompts", {"budget": Seeded()}),
     (
         {"workflow": GatedTree(roots=5), "engine": Native(slots=8, entropy=True)},
-        "5 roots, and a group has 4 rollouts: workflow.roots=4",
-        {"workflow": GatedTree(roots=4)},
+        "5 roots, and a group has 4 rollouts: workflow.roots=2",
+        {"workflow": GatedTree(roots=2)},
     ),
     ({"workflow": Aborting()}, "nothing here weighs those", {"advantage": InclusionNormalized()}),
     (

@@ -81,8 +81,8 @@ class GatedTree(AbstractWorkflow):
         yield from evaluated_otherwise("GatedTree forks and drops rollouts by what it has drawn", whole)
         if self.roots > (size := whole.run.num_generations):
             yield Refusal(
-                f"GatedTree begins with {self.roots} roots, and a group has {size} rollouts: set workflow.roots below "
-                f"{size}, so that samples are left for forks"
+                f"GatedTree begins with {self.roots} roots, and a group has {size} rollouts: workflow.roots={max(1, size // 2)} leaves "
+                "the others for forks"
             )
 
     def __call__(self, attempt: Attempt) -> Steps:
