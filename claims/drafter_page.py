@@ -42,7 +42,7 @@ def verdict(runs: Runs) -> str:
     return (
         f"*A drafter that stays falls behind*: {said(change['stays'], change['stays'][2] < 0)}. "
         f"*Training keeps it up*: {said(gap, gap[1] > 0)}. "
-        f"*It does not fall behind*: {said(change['follows'], change['follows'][2] >= 0)}."
+        f"*It falls behind too*: {said(change['follows'], change['follows'][2] < 0)}."
     )
 
 

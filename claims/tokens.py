@@ -317,8 +317,13 @@ def best(runs: Sequence[Mapping[str, Any]], kind: str, arm: str) -> float | None
 def fresh(runs: Sequence[Mapping[str, Any]], kind: str, arm: str) -> list[Mapping[str, Any]]:
     """The runs of the fresh seeds at the best rate, in the order of seeds."""
     rate = best(runs, kind, arm)
-    here = [run for run in of(runs, kind, arm) if run["seed"] in SEEDS and run["rate"] == rate]
-    return sorted(here, key=lambda run: run["seed"])
+    return [] if rate is None else at(runs, kind, arm, rate)
+
+
+def at(runs: Sequence[Mapping[str, Any]], kind: str, arm: str, rate: float) -> list[Mapping[str, Any]]:
+    """The runs of fresh seeds at this rate, whether it was chosen or not, in the order of seeds."""
+    own = [run for run in of(runs, kind, arm) if run["rate"] == rate and run["seed"] in SEEDS]
+    return sorted(own, key=lambda run: run["seed"])
 
 
 def target(runs: Sequence[Mapping[str, Any]], kind: str) -> float | None:

@@ -44,7 +44,38 @@ def section(runs: Runs) -> str:
     for kind in tokens.KINDS:
         if table := rows(runs, kind):
             lines += [f"**{kind}**{wanted(runs, kind)}", "", table, "", verdicts(runs, kind), ""]
+            lines += ["\n\n".join([*early(runs, kind), *same_rates(runs, kind)]), ""] if kind != "sparse" else []
     return "\n".join(lines)
+
+
+def early(runs: Runs, kind: str) -> list[str]:
+    """In how many runs *plain* is at the target before the first mark, where few tasks have been asked twice."""
+    own = list(zip(tokens.fresh(runs, kind, "plain"), tokens.costs(runs, kind, "plain"), strict=True))
+    count = sum(cost.reached and cost.tokens <= run["marks"][1][0] for run, cost in own)
+    if not count:
+        return []
+    return [
+        f"*plain* is at the target before its first mark in {count} of {len(own)} runs, so there its cost is interpolated, and what "
+        "goes by a task's past has hardly acted yet: a verdict here says what the first steps cost."
+    ]
+
+
+def same_rates(runs: Runs, kind: str) -> list[str]:
+    """Quotients of tokens where an arm and *plain* have all seeds at one rate, chosen or not: what the part does without the rate."""
+    wanted, found = tokens.target(runs, kind), []
+    for rate in tokens.RATES:
+        held = {arm: tokens.at(runs, kind, arm, rate) for arm in tokens.ARMS}
+        costs = {arm: [tokens.cost(run, wanted) for run in own] for arm, own in held.items() if wanted is not None}
+        whole = {arm: own for arm, own in costs.items() if len(own) == len(tokens.SEEDS)}
+        if plain := whole.pop("plain", None):
+            each = [f"*{arm}* {between(*tokens.quotient(own, plain, 'tokens'))}" for arm, own in whole.items()]
+            ended = statistics.median(run["marks"][-1][2] for run in held["plain"])
+            found.append(f"at {rate:g} (*plain* ends at {ended:.3f}): {', '.join(each)}")
+    if not found:
+        return []
+    return [
+        f"At the same rate as *plain*, tokens / plain, runs of the old rule included; no verdict: {'; '.join(found)}."
+    ]
 
 
 def wanted(runs: Runs, kind: str) -> str:
