@@ -122,6 +122,14 @@ MECHANISMS: dict[str, Mechanism] = {
     "clip_cov": of("grpo", masks=below("mask/CovarianceMask")),
     "clip_higher": of("grpo", objective=above("clip_ratio/high")),
     "codev_r1": of("dapo", 3, prompts=16, controllers=varies("control/oversampling")),
+    "complementary_rl": of(
+        "grpo",
+        3,
+        prompts=16,
+        workflow=differs("role/guided/reward").by(workflow=SingleTurn(), separate={}, advantage=GroupNormalized()),
+        advantage=ADVANTAGE,
+        separate=above("grad_norm/extractor"),
+    ),
     "dapo": of(
         "grpo",
         prompts=16,

@@ -3,10 +3,19 @@
 import math
 from dataclasses import replace
 
-from refused import CRITIC, DECOUPLED, OLD, ROUTED, TEMPERED
+from refused import CASES, CRITIC, DECOUPLED, OLD, ROUTED, TEMPERED
 from small import Digits
 
-from gimbal.advantages import GAE, DiscrepancyPenalty, GroupCentered, GroupNormalized, KLReward, ReturnToGo, Whitened
+from gimbal.advantages import (
+    GAE,
+    DiscrepancyPenalty,
+    GroupCentered,
+    GroupNormalized,
+    KLReward,
+    ReturnToGo,
+    SeatCentered,
+    Whitened,
+)
 from gimbal.advantages.estimators.batch_scaled import BatchScaled
 from gimbal.advantages.estimators.chain_ranked import ChainRanked
 from gimbal.advantages.estimators.cross_rollout import CrossRolloutBaseline
@@ -70,6 +79,7 @@ from gimbal.rewards.expected import Expected
 from gimbal.workflows.agent import Agent
 from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.guided import Guided
+from gimbal.workflows.lessons import Lessons
 from gimbal.workflows.retrying import Retrying
 
 VCPO = {
@@ -90,6 +100,11 @@ ADVICE = [
         {"workflow": Agent(program="cat", overlap=8)},
     ),
     ({"store": Swarm()}, "from its own rollouts alone", {"store": Once()}),
+    (
+        {"workflow": Lessons(cases=CASES)},
+        "rewards any lesson while lessons help on average",
+        {"advantage": SeatCentered(scale=True)},
+    ),
     ({"workflow": Retrying(firsts=4)}, "so nothing is retried", {"workflow": Retrying(firsts=2)}),
     ({**OLD, "store": Recent()}, "what Recent brings back may be up to 2 versions old", {"store": Once()}),
     ({**OLD, "store": Buffer()}, "Buffer gives the bound up", {"store": Once()}),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from small import Digits, described, other_words
 
-from gimbal.advantages import GAE, Distillation, GroupNormalized, KLReward, Whitened
+from gimbal.advantages import GAE, Distillation, GroupNormalized, KLReward, SeatCentered, Whitened
 from gimbal.advantages.estimators.inclusion_normalized import InclusionNormalized
 from gimbal.advantages.estimators.median_centered import MedianCentered
 from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
@@ -76,12 +76,14 @@ from gimbal.runtime.run import HeldOut
 from gimbal.workflows.aborting import Aborting
 from gimbal.workflows.agent import Agent
 from gimbal.workflows.branching import Branching
+from gimbal.workflows.case_memory import CaseMemory
 from gimbal.workflows.criteria_first import CriteriaFirst
 from gimbal.workflows.demonstrated import Demonstrated
 from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.edited_context import EditedContext
 from gimbal.workflows.gated_tree import GatedTree
 from gimbal.workflows.guided import Guided
+from gimbal.workflows.lessons import Lessons
 from gimbal.workflows.lookahead import Lookahead
 from gimbal.workflows.plan_and_execute import PlanAndExecute
 from gimbal.workflows.pruning import Pruning
@@ -104,6 +106,7 @@ ROUTED = {"policy": CausalLM(model=described(num_experts=8)), "engine": Native(p
 
 SEEING = CausalLM(model=described(model_type="llava", vision_config={}, text_config={"hidden_size": 128}))
 
+CASES = CaseMemory(reward=Digits())
 TWO = {"workflow": PlanAndExecute(), "separate": {"executor": SeparateWeights()}}
 
 REFUSALS = [
@@ -417,6 +420,11 @@ REFUSALS = [
         {**TWO, "separate": {"executor ": SeparateWeights(roles=("executor",))}},
         "'executor ', which is reserved or not a plain name",
         {"separate": {"executor": SeparateWeights()}},
+    ),
+    (
+        {"workflow": Lessons(cases=CASES, guided=0.25), "advantage": SeatCentered(), "num_generations": 4},
+        "guides 1 of 4 attempts",
+        {"num_generations": 8},
     ),
     (
         {**TWO, "separate": {"critic": SeparateWeights(roles=("judge",))}},

@@ -209,6 +209,22 @@ def test_families_by_hand():
         Families(families=1)
 
 
+def test_families_with_a_period_get_new_rules():
+    """Within a period as without one; after it another digit for most, so that weights cannot hold them."""
+    tasks = Families(families=6, period=300)
+    digits = [
+        {
+            n: {tasks[at].answer for at in range(300 * n, 300 * n + 300) if tasks[at].columns["family"] == f}
+            for n in range(2)
+        }
+        for f in range(6)
+    ]
+    assert all(len(own[n]) == 1 for own in digits for n in range(2)) and sum(own[0] != own[1] for own in digits) >= 3
+    assert Families(period=10**6, seed=0)[0].prompt != Families(seed=0)[0].prompt
+    with pytest.raises(ValueError, match="or 0 for rules that stay"):
+        Families(period=-1)
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [

@@ -27,10 +27,10 @@ class CaseMemory(AbstractWorkflow):
     pi(y | s, M) = sum_c mu(c | s, M) pi(y | s, c),  mu(c | s, M) = exp(Q(s, c) / T) / sum_c' exp(Q(s, c') / T)
 
     Q is the value that ``retrieval`` gives a case; ``read`` cases are drawn from mu without replacement, the best one last. T is
-    ``temperature``; at 0 the best ones are read, the newest of equals. A case reads as ``template``, which has {prompt} and {answer};
-    in a chat it stands in the first message. ``reward`` scores an attempt; failures are stored too. The ``capacity`` newest cases are
-    kept, and an attempt does not read cases of its own task. It reads the memory of when it began; ``at_once`` says how many attempts
-    run at a time.
+    ``temperature``; at 0 the best ones are read, the newest of equals. A case reads as ``template``, which has {prompt}, {answer} and,
+    if wanted, {score}; in a chat it stands in the first message. ``reward`` scores an attempt; failures are stored too. The
+    ``capacity`` newest cases are kept, and an attempt does not read cases of its own task. It reads the memory of when it began;
+    ``at_once`` says how many attempts run at a time.
 
     The policy may be trained on what it reads, or left as it is: `gimbal eval` with this workflow learns cases and Q alone, from an
     empty memory. Each sampler process has its own memory, which is saved with the run.
@@ -76,7 +76,7 @@ class CaseMemory(AbstractWorkflow):
 
     def __call__(self, attempt: Attempt) -> Steps:
         if attempt.fork is None:
-            attempt = replace(attempt, task=self._shown(attempt.task, self.chosen(attempt)))
+            attempt = replace(attempt, task=self.shown(attempt.task, self.chosen(attempt)))
         return Episode.of((yield attempt.begin()))
 
     def chosen(self, attempt: Attempt) -> list[Case]:
@@ -89,7 +89,7 @@ class CaseMemory(AbstractWorkflow):
         order = np.argsort(value_C, kind="stable")
         return [cases[at] for at in order[len(cases) - min(self.read, len(cases)) :]]
 
-    def _shown(self, task: Task, cases: Sequence[Case]) -> Task:
+    def shown(self, task: Task, cases: Sequence[Case]) -> Task:
         if not cases:
             return task
         text = "".join(map(self._told, cases))
@@ -100,8 +100,8 @@ class CaseMemory(AbstractWorkflow):
         return replace(task, columns={**task.columns, "messages": [first, *messages[1:]]})
 
     def _told(self, case: Case) -> str:
-        words = {"{prompt}": case.asked, "{answer}": case.answer}
-        return re.sub(r"\{prompt\}|\{answer\}", lambda found: words[found[0]], self.template)
+        words = {"{prompt}": case.asked, "{answer}": case.answer, "{score}": f"{case.score:g}"}
+        return re.sub(r"\{(?:prompt|answer|score)\}", lambda found: words[found[0]], self.template)
 
     def begin(self) -> Mapping[str, Any]:
         return {"cases": (), "weights": ()}

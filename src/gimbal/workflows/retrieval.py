@@ -46,6 +46,15 @@ class CosineRetrieval(AbstractRetrieval):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SuccessesFirst(AbstractRetrieval):
+    """The cosine of CosineRetrieval, plus 1 for a case that was a success (a score of 0.5 or more): failures are read only where
+    successes are too few. Nothing is learned."""
+
+    def values(self, weights: Weights, asked: str, cases: Sequence[Case]) -> list[float]:
+        return [cosine(asked, case.asked) + (case.score >= 0.5) for case in cases]
+
+
+@dataclass(frozen=True, kw_only=True)
 class LearnedRetrieval(AbstractRetrieval):
     """A learned value of reading case c for task s: the probability of success (AgentFly, arXiv:2508.16153).
 
