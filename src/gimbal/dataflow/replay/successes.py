@@ -93,8 +93,12 @@ class SuccessStore(AbstractStore):
         if self.spec.add:
             last = max(episode.sample for episode in group.episodes)
             return replace(group, episodes=(*group.episodes, replayed(taken, last + 1, alone=True)))
-        first, *others = group.episodes
-        return replace(group, episodes=(replayed(taken, first.sample, alone=True), *others))
+        # Not of a trunk: its branches would be said to have split off the stored one, and to share its first decisions.
+        trunks = {row.fork[0] for e in group.episodes for row in e.rows if row.fork and row.fork[0] != e.sample}
+        first = next(n for n, e in enumerate(group.episodes) if e.sample not in trunks)
+        episodes = list(group.episodes)
+        episodes[first] = replayed(taken, episodes[first].sample, alone=True)
+        return replace(group, episodes=tuple(episodes))
 
     def _keep(self, group: Group, episode: Episode) -> None:
         own = sorted([*self.held.get(group.task.id, []), (group.index, episode)], key=_order)
