@@ -461,6 +461,7 @@ def test_a_resumed_run_tells_what_was_changed_in_its_recipe(trained, monkeypatch
     assert "runs/one continues with num_generations 8 -> 4: it is no longer the same run" in capsys.readouterr().err
 
 
+SWARM = ["store=Swarm(directory=runs/done,peers=(b,))", "correction=TruncatedWeight()"]
 FOR_A_DRY_RUN_TOO = [
     (["model="], "policy.model is empty"),
     (["model=/nonexist"], "there is no model directory /nonexist"),
@@ -473,6 +474,11 @@ FOR_A_DRY_RUN_TOO = [
     (["--seeds=-1"], "--seeds is -1; it must be"),
     (["--seeds", "x"], "--seeds is x; it must be"),
     (["--seeds", "2", "--jobs", "0"], "--jobs is 0; it must be"),
+    (
+        [*SWARM, "--seeds", "2"],
+        "--seeds trains 2 runs, and store.directory and store.name are those of one run of a swarm",
+    ),
+    (SWARM, "done/a holds rounds of another run"),
     (["--runs", ""], "--runs needs a value"),
     (["--runs", "rows.jsonl"], "but runs cannot be written there"),
     (["--runs", "rows.jsonl/runs"], "but runs cannot be written there"),

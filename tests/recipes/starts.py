@@ -75,7 +75,10 @@ def shared() -> str:
 
 
 def swarm(run: Run) -> Run:
-    return replace(run, store=replace(run.store, directory=shared(), peers=("b",), patience=0.0))
+    where = tempfile.mkdtemp()  # each run needs a directory of its own, and reads the same rounds
+    atexit.register(shutil.rmtree, where)
+    shutil.copytree(shared(), where, dirs_exist_ok=True)
+    return replace(run, store=replace(run.store, directory=where, peers=("b",), patience=0.0))
 
 
 def unsolved(run: Run) -> Run:

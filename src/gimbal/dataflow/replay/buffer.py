@@ -146,7 +146,7 @@ def _counted_on(batches: Sequence[TrainBatch]) -> Iterator[TrainBatch]:
     roles = tuple(sorted({role for batch in batches for role in batch.roles}))
     rows = episodes = 0
     for batch in batches:
-        changed: dict[str, Tensor] = {}
+        changed: dict[str, Any] = {}
         if batch.parent_N is not None:
             changed["parent_N"] = torch.where(batch.parent_N < 0, batch.parent_N, batch.parent_N + rows)
         if batch.row_N is not None:
