@@ -461,7 +461,6 @@ def test_a_resumed_run_tells_what_was_changed_in_its_recipe(trained, monkeypatch
     assert "runs/one continues with num_generations 8 -> 4: it is no longer the same run" in capsys.readouterr().err
 
 
-SWARM = ["store=Swarm(directory=runs/done,peers=(b,))", "correction=TruncatedWeight()"]
 FOR_A_DRY_RUN_TOO = [
     (["model="], "policy.model is empty"),
     (["model=/nonexist"], "there is no model directory /nonexist"),
@@ -474,11 +473,6 @@ FOR_A_DRY_RUN_TOO = [
     (["--seeds=-1"], "--seeds is -1; it must be"),
     (["--seeds", "x"], "--seeds is x; it must be"),
     (["--seeds", "2", "--jobs", "0"], "--jobs is 0; it must be"),
-    (
-        [*SWARM, "--seeds", "2"],
-        "--seeds trains 2 runs, and store.directory and store.name are those of one run of a swarm",
-    ),
-    (SWARM, "done/a holds rounds of another run"),
     (["--runs", ""], "--runs needs a value"),
     (["--runs", "rows.jsonl"], "but runs cannot be written there"),
     (["--runs", "rows.jsonl/runs"], "but runs cannot be written there"),
@@ -488,6 +482,26 @@ FOR_A_DRY_RUN_TOO = [
     (["--name", "a/b"], "it must be a single directory name"),
     (["--name", "done"], "runs/done already exists"),
 ]
+
+
+SWARM = ["train", TOY, "store=Swarm(directory='swarm', peers=('b',))", "correction=TruncatedWeight()"]
+
+
+@pytest.mark.parametrize("dry", [["--dry-run"], []])
+def test_two_runs_never_write_to_one_directory_of_a_swarm(tmp_path, monkeypatch, capsys, dry):
+    """Told before a model is loaded, with what to type; nothing is left behind."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(CausalLM, "load", None)
+    assert cli.main([*SWARM, *dry, "--seeds", "2"]) == 2
+    said = capsys.readouterr().err
+    assert "--seeds trains 2 runs, and store.directory and store.name are those of one run of a swarm" in said
+    assert said.count("\n") == 1 and not list(tmp_path.iterdir())
+    Path("swarm/a").mkdir(parents=True)
+    Path("swarm/a/round_000000.pt").touch()
+    assert cli.main([*SWARM, *dry]) == 2
+    said = capsys.readouterr().err
+    assert "swarm/a holds rounds of another run" in said and "store.name=NAME" in said and said.count("\n") == 1
+    assert not list(Path().glob("runs/*"))
 
 
 @pytest.mark.parametrize(("words", "sentence"), FOR_A_DRY_RUN_TOO)

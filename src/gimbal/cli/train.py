@@ -210,7 +210,7 @@ def _train(arguments: Arguments) -> int:
 
 
 def _unclaimed(run: AbstractRun, arguments: Arguments, directory: Path) -> None:
-    """For a dry run: refuse what a run that begins in this directory would be refused for, because another one keeps something there."""
+    """For a dry run: refuse what a run that begins in this directory would be refused for, as another one keeps something there."""
     from gimbal.cli.seeds import check_several, numbers
 
     if "seeds" in arguments.flags:
