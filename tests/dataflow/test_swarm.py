@@ -15,7 +15,7 @@ import torch
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "runtime")]
 from killing import differing
-from small import read_once, small_run
+from small import Shallow, read_once, small_run
 from test_group_stores import fail, group
 
 from gimbal.dataflow.replay import peers
@@ -23,8 +23,9 @@ from gimbal.dataflow.replay.peers import judged, unjudged
 from gimbal.dataflow.replay.swarm import Swarm, SwarmStore
 from gimbal.objectives import TruncatedWeight
 from gimbal.policies.token import Sampling, Tokens
-from gimbal.records import Drop, Episode, Group, Task
+from gimbal.records import Acted, Drop, Episode, Group, Task
 from gimbal.rewards.base import AbstractReward
+from gimbal.runtime import local
 from gimbal.runtime.local import Trainer
 
 
@@ -226,6 +227,16 @@ def test_a_fork_shares_what_it_says():
     assert forked(fork=(-1, 2), mask_S=drawn) is None
 
 
+def test_what_no_other_run_reads_is_not_written(tmp_path):
+    """Steps of an environment are of a kind that is not taken out of a file: one of them would make the whole round unreadable."""
+    acts = (Acted(turn=0, calls=1, failed=0, seconds=0.1),)
+    drawn = round_of(0)
+    used = [replace(g, episodes=tuple(replace(e, acts=acts) for e in g.episodes), replies={"x": ("y",)}) for g in drawn]
+    store(tmp_path, "b", ()).join(used, 0, fail)
+    own = store(tmp_path)
+    assert len(foreign(own.join(round_of(1), 1, believed))) == 4 and own.metrics()["replay/malformed"] == 0
+
+
 def test_any_file_is_survived(tmp_path, monkeypatch):
     """What torch raises on bytes that it did not write: KeyError, IndexError, TypeError, RecursionError ..."""
     (tmp_path / "b").mkdir()
@@ -374,6 +385,19 @@ def test_a_directory_is_that_of_one_run(tmp_path):
     older = {"counts": {}, "pooled": 0}  # of a checkpoint from before
     (swarm / "a" / "run.json").unlink()
     store(swarm).claim(older, home)
+
+
+def test_a_run_claims_its_directory_before_its_model_is_loaded(tmp_path, monkeypatch):
+    spec = Swarm(directory=str(tmp_path / "swarm"), peers=("b",), patience=0.0)
+    store(tmp_path / "swarm").join(round_of(0), 0, believed)
+    monkeypatch.setattr(Shallow, "load", None)
+    with pytest.raises(ValueError, match="holds rounds of another run"):
+        local.run_local(small_run(store=spec, correction=TruncatedWeight()), tmp_path / "run")
+    claimed = []
+    monkeypatch.setattr(SwarmStore, "claim", lambda self, saved, home: claimed.append((saved, home)))
+    with pytest.raises(TypeError):
+        local.run_local(small_run(store=spec, correction=TruncatedWeight()), tmp_path / "run")
+    assert claimed == [(None, tmp_path / "run")], "by which a run that begins again is known"
 
 
 def test_a_peer_that_is_another_run_than_before_is_told(tmp_path):

@@ -57,6 +57,15 @@ def loaded(file: Path) -> Any:
         return torch.load(io.BytesIO(content), weights_only=True)
 
 
+def shown(group: Group) -> Group:
+    """A group as it is written for peers: without what no other run reads, which may be of kinds that none takes out of a file."""
+
+    def plain(row: Rollout) -> Rollout:
+        return replace(row, state_H=None)
+
+    return replace(group, episodes=tuple(replace(e.map(plain), acts=None) for e in group.episodes), replies={})
+
+
 def unjudged(group: Any, peer: str, size: int, latest: int) -> Group | None:
     """A group of a peer without the scores that came with it; None where it is not what it should be: ``size`` whole episodes with
     distinct numbers, every column of its kind, all versions from 0 to ``latest``, forks that share what they say.

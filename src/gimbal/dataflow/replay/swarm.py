@@ -18,7 +18,7 @@ import torch
 from gimbal import durable
 from gimbal.composition import Advice, Composition, Refusal, Verdict
 from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec, Judge, replaying
-from gimbal.dataflow.replay.peers import MOST_GROUPS, Strange, loaded, unjudged
+from gimbal.dataflow.replay.peers import MOST_GROUPS, Strange, loaded, shown, unjudged
 from gimbal.ops import philox
 from gimbal.policies.token import TEXT
 from gimbal.records import Drop, Group
@@ -205,7 +205,7 @@ class SwarmStore(AbstractStore):
         own = self.spec._own
         own.mkdir(parents=True, exist_ok=True)
         self._hold(own)
-        drawn = [group for group in groups if not any(e.origin for e in group.episodes)]
+        drawn = [shown(group) for group in groups if not any(e.origin for e in group.episodes)]
         content = {"run": self.own.run, "round": version, "groups": drawn}
         durable.written(_file(own, version), lambda partial: torch.save(content, partial))
         if (old := version - self.spec.keep) >= 0:
