@@ -234,6 +234,17 @@ def test_all_numbers_within_a_batch_hold_in_the_joined_one():
     assert len(both.episode_N.unique()) == 10
 
 
+def test_roles_are_the_same_after_a_resume():
+    store, resumed = (Buffer(capacity=20, draw=20).start(0) for _ in range(2))
+    store.take(pack([tree(0, role="c")]))
+    resumed.load_state_dict(store.state_dict())
+    found = resumed.take(pack([tree(1, role="a")]))
+    acted = {
+        (group, found.roles[role]) for group, role in zip(found.group_N.tolist(), found.role_N.tolist(), strict=True)
+    }
+    assert acted == {(0, "c"), (0, "b"), (0, ""), (1, "a"), (1, "b"), (1, "")}
+
+
 def test_an_episode_of_several_rows_stays_one():
     task = Task(id="t")
     rows_of = [made.rollout(task, sample=0, row=n, score=1.0) for n in range(2)]

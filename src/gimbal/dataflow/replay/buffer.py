@@ -97,7 +97,9 @@ class Held(AbstractStore):
 
     def state_dict(self) -> dict[str, Any]:
         rows = self.rows
-        held = {} if rows is None else {**_columns(rows), "facts": dict(rows.facts), "decisions": rows.decisions}
+        held: dict[str, Any] = {}
+        if rows is not None:
+            held = {**_columns(rows), "roles": rows.roles, "facts": dict(rows.facts), "decisions": rows.decisions}
         return {"rows": held, "taken": self.taken}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
