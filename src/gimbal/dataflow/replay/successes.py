@@ -21,7 +21,8 @@ class Successes(AbstractStoreSpec):
     """A group that failed gets one stored success of its task in the place of its first rollout (ARPO, arXiv:2505.16282).
 
     With r the scores of a group: where std(r) < ``spread`` and mean(r) < ``low``, one of the successes that are held for the task, each
-    as likely as any other, takes the place of the first rollout, or with ``add`` stands behind the last (DART, arXiv:2509.23866). After
+    as likely as any other, takes the place of the first rollout (of the first that no other one branched off, in a tree), or with
+    ``add`` stands behind the last (DART, arXiv:2509.23866). After
     that every episode drawn for the group with r > ``least`` is held: the newest ``each`` of a task, by the order of dispatch, and
     ``capacity`` in all, the oldest leaving first. Before the filters, so a group that was saved passes ZeroVariance.
 
