@@ -484,6 +484,26 @@ FOR_A_DRY_RUN_TOO = [
 ]
 
 
+SWARM = ["train", TOY, "store=Swarm(directory='swarm', peers=('b',))", "correction=TruncatedWeight()"]
+
+
+@pytest.mark.parametrize("dry", [["--dry-run"], []])
+def test_two_runs_never_write_to_one_directory_of_a_swarm(tmp_path, monkeypatch, capsys, dry):
+    """Told before a model is loaded, with what to type; nothing is left behind."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(CausalLM, "load", None)
+    assert cli.main([*SWARM, *dry, "--seeds", "2"]) == 2
+    said = capsys.readouterr().err
+    assert "--seeds trains 2 runs, and store.directory and store.name are those of one run of a swarm" in said
+    assert said.count("\n") == 1 and not list(tmp_path.iterdir())
+    Path("swarm/a").mkdir(parents=True)
+    Path("swarm/a/round_000000.pt").touch()
+    assert cli.main([*SWARM, *dry]) == 2
+    said = capsys.readouterr().err
+    assert "swarm/a holds rounds of another run" in said and "store.name=NAME" in said and said.count("\n") == 1
+    assert not list(Path().glob("runs/*"))
+
+
 @pytest.mark.parametrize(("words", "sentence"), FOR_A_DRY_RUN_TOO)
 def test_a_dry_run_refuses_what_cannot_run(tmp_path, monkeypatch, capsys, words, sentence):
     monkeypatch.chdir(tmp_path)

@@ -15,6 +15,7 @@ from small import rows, small_run
 
 from gimbal import api
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
+from gimbal.dataflow.packing import pack
 from gimbal.dataflow.replay.recent import Recent
 from gimbal.dataflow.replay.successes import Successes
 from gimbal.objectives import TruncatedWeight
@@ -155,6 +156,24 @@ def test_a_branch_that_comes_alone_has_left_its_trunk():
     assert [r.mask_S.tolist() for r in old.rows] == [[False, True, True]] * 2
     for r in old.rows:
         r.validate()
+
+
+@pytest.mark.parametrize("add", [False, True])
+def test_a_stored_success_is_nobodys_trunk(add):
+    """Sample 0 is the trunk of 2, and 1 that of 3 and 4: the first that none split off is 2."""
+    store = Successes(add=add).start(0)
+    store.fix(group(0, 1, 0), 0)
+    lone, long = {"task": Task(id="t"), "score": 0.0}, Tokens.row([0], [1, 2, 3])
+    rows_of = [made.rollout(sample=n, decisions=long, **lone) for n in range(2)]
+    rows_of += [
+        made.rollout(sample=2 + n, decisions=long, fork=(trunk, 1), mask_S=torch.arange(3) > 0, **lone)
+        for n, trunk in enumerate((0, 1, 1))
+    ]
+    came = store.fix(Group.of(1, Task(id="t"), rows_of), 0)
+    assert [e.sample for e in came.episodes if e.origin] == ([5] if add else [2])
+    batch = pack([came])
+    assert batch.parent_N.tolist() == ([-1, -1, 0, 1, 1, -1] if add else [-1, -1, -1, 1, 1])
+    assert {came.rows[n].sample for n in batch.parent_N.tolist() if n >= 0} == ({0, 1} if add else {1})
 
 
 def test_a_success_is_let_go_when_it_would_be_too_old():

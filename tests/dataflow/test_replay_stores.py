@@ -4,6 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import made
 import pytest
 import torch
 
@@ -11,6 +12,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import small_run
 
 from gimbal import api, recipes
+from gimbal.advantages import GroupNormalized, LeafMean
+from gimbal.dataflow.packing import pack
 from gimbal.dataflow.replay.buffer import Buffer, joined
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.preferences import AgeDecay
@@ -18,7 +21,7 @@ from gimbal.dataflow.replay.transitions import FRESH, MOVE, Transitions, each, s
 from gimbal.objectives import TruncatedWeight
 from gimbal.policies.control import Steps
 from gimbal.policies.token import Tokens
-from gimbal.records import TrainBatch
+from gimbal.records import Episode, Group, Task, TrainBatch
 from gimbal.runtime import compose
 
 
@@ -162,6 +165,101 @@ def test_joined_rows_are_padded_and_lack_nothing():
     assert both.shape == (2, 4) and both.mask_NS.tolist() == [[True, True, False, False], [True] * 4]
     assert both.facts["truncated"].tolist() == [0, 4]
     assert torch.equal(both.select(torch.tensor([0])).decisions.observation_NSO, one.decisions.observation_NSO)
+
+
+def tree(index, *, role="", parts=False):
+    """A group of two trunks and two branches off the first, which another one continues; scores differ."""
+    task, ids = Task(id="t"), [index + 1, 7, 8, 9]
+
+    def row(sample, tail, fork=None, **more):
+        tokens = Tokens.row([0], [*ids[: fork[1]], *tail] if fork else tail)
+        mask_S = torch.arange(tokens.shape[1]) >= (fork[1] if fork else 0)
+        return made.rollout(
+            task, sample=sample, decisions=tokens, fork=fork, mask_S=mask_S, score=float((sample + index) % 3), **more
+        )
+
+    turns = {"turn_S": torch.ones(4, dtype=torch.long), "part_S": torch.ones(4, dtype=torch.long)} if parts else {}
+    trunks = [row(0, ids, role=role, **turns), row(1, [index + 2], role="b")]
+    return Group.of(index, task, [*trunks, row(2, [5], (0, 2)), row(3, [6, 6], (0, 3)), row(4, [4], (2, 1))])
+
+
+def normalized(batch):
+    """Row by row what GroupNormalized is to give: of one row for each episode."""
+    score_N, found = batch.reward_NS.sum(-1).double(), torch.zeros(batch.shape[0], dtype=torch.float64)
+    for number in batch.group_N.unique():
+        own = batch.group_N == number
+        found[own] = (score_N[own] - score_N[own].mean()) / (score_N[own].std() + 1e-6)
+    return found.float()[:, None] * batch.mask_NS
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_rows_of_several_batches_keep_to_their_own_episodes_and_trunks(alone):
+    """Numbers within a batch begin at 0 in each: joined as they are, an episode would be one with another batch's."""
+    batches = [pack([tree(2 * n), tree(2 * n + 1)]) for n in range(4)]
+    store = Buffer(capacity=30, draw=30 if alone else 12).start(0)
+    for fresh in batches:
+        found = store.take(fresh)
+    assert found.shape[0] == (30 if alone else 15) and not found.several
+    assert torch.allclose(GroupNormalized().of_rows(found), normalized(found), atol=1e-5)
+    assert len({*zip(found.group_N.tolist(), found.sample_N.tolist(), strict=True)}) == found.shape[0]
+    for n, (parent, fork) in enumerate(zip(found.parent_N.tolist(), found.fork_N.tolist(), strict=True)):
+        assert (parent >= 0) == (fork > 0)
+        if parent >= 0:
+            ids_NL = found.decisions.ids_NL
+            assert found.group_N[n] == found.group_N[parent] and torch.equal(
+                ids_NL[n, : fork + 1], ids_NL[parent, : fork + 1]
+            )
+    whole = {number: found.group_N == number for number in found.group_N.unique().tolist()}
+    for number, own in whole.items():
+        expected = pack([tree(number)])
+        credit_NS, width = LeafMean().of_rows(expected) * expected.mask_NS, expected.shape[1]
+        found_NS = (LeafMean().of_rows(found) * found.mask_NS)[own][:, :width]
+        assert torch.equal(found_NS, credit_NS) and credit_NS.any(), "the tree of each group is its own"
+
+
+def test_all_numbers_within_a_batch_hold_in_the_joined_one():
+    one, other = (
+        pack([tree(0, role="c", parts=True)]),
+        replace(pack([tree(1, role="a")]), row_N=torch.arange(5)),
+    )
+    one = replace(one, row_N=torch.arange(5))
+    both = joined([one, other])
+    acted = [both.roles[place] for place in both.role_N.tolist()]
+    assert acted == [batch.roles[place] for batch in (one, other) for place in batch.role_N.tolist()]
+    assert acted[0] == "c" and acted[5] == "a" and both.roles == ("", "a", "b", "c")
+    assert both.row_N.tolist() == list(range(10)) and both.parent_N.tolist() == [-1, -1, 0, 0, 2, -1, -1, 5, 5, 7]
+    assert both.part_NS[0].tolist() == [1] * 4 + [0] and both.part_NS[5:].sum() == 0 and both.turn_NS[0].sum() == 4
+    wide = replace(one, facts={**one.facts, "copies": torch.ones(5, 9, 2)})
+    assert joined([wide, other]).facts["copies"].shape == (10, 9, 2), "of a second size of its own"
+    assert len(both.episode_N.unique()) == 10
+
+
+def test_roles_are_the_same_after_a_resume():
+    store, resumed = (Buffer(capacity=20, draw=20).start(0) for _ in range(2))
+    store.take(pack([tree(0, role="c")]))
+    resumed.load_state_dict(store.state_dict())
+    found = resumed.take(pack([tree(1, role="a")]))
+    acted = {
+        (group, found.roles[role]) for group, role in zip(found.group_N.tolist(), found.role_N.tolist(), strict=True)
+    }
+    assert acted == {(0, "c"), (0, "b"), (0, ""), (1, "a"), (1, "b"), (1, "")}
+
+
+def test_an_episode_of_several_rows_stays_one():
+    task = Task(id="t")
+    rows_of = [made.rollout(task, sample=0, row=n, score=1.0) for n in range(2)]
+    group = Group(index=0, task=task, episodes=(Episode(rows=tuple(rows_of)),))
+    batches = [pack([replace(group, index=n)]) for n in range(3)]
+    assert joined([joined(batches[:2]), batches[2]]).episode_N.unique(return_counts=True)[1].tolist() == [2, 2, 2]
+
+
+def test_no_group_is_cut_where_room_runs_out():
+    store = Buffer(capacity=7, draw=7).start(0)
+    for n in range(4):
+        found = store.take(pack([tree(n)]))
+    assert sorted(found.group_N.tolist()) == [2] * 5 + [3] * 5 and store.metrics()["replay/held"] == 10
+    with pytest.raises(ValueError, match=r"more rows than it keeps: store\.draw=8, or store\.capacity=16"):
+        Buffer(capacity=8, draw=16)
 
 
 @pytest.mark.parametrize(

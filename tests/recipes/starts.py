@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from gimbal import recipes
+from gimbal.dataflow.replay.swarm import Swarm
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import CausalLM
 from gimbal.runtime.local import Trainer
@@ -76,6 +77,16 @@ def shared() -> str:
 
 def swarm(run: Run) -> Run:
     return replace(run, store=replace(run.store, directory=shared(), peers=("b",), patience=0.0))
+
+
+def apart(run: Run) -> Run:
+    """With the same rounds of peers in a directory of its own: no two runs write to one."""
+    if not isinstance(run.store, Swarm) or not run.store.directory:
+        return run
+    where = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, where)
+    shutil.copytree(run.store.directory, where, dirs_exist_ok=True)
+    return replace(run, store=replace(run.store, directory=where))
 
 
 def unsolved(run: Run) -> Run:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import torch
+from starts import apart
 from torch import Tensor
 
 from gimbal.runtime.local import Trainer
@@ -65,7 +66,7 @@ class Trial:
     metrics: list[dict[str, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.trainer = Trainer(self.run)
+        self.trainer = Trainer(apart(self.run))
         self.weights.append(self._weights())
 
     def to(self, steps: int) -> Trial:

@@ -216,6 +216,11 @@ REFUSALS = [
         "may read older ones: store.keep=6",
         {"store": Swarm(directory="d", peers=("b",), keep=6)},
     ),
+    (
+        {**PUSHED, "store": Swarm(directory="d", peers=("b",))},
+        "shares texts of language models, and Gaussian is none: store=Once",
+        {"store": Once()},
+    ),
     ({**OLD, "store": Recent(), "staleness": MaskStale()}, "masks what is older", {"staleness": Pace()}),
     ({**OLD, "objective": TrajectoryBalance()}, "TruncatedWeight has nothing to correct", {"correction": None}),
     ({"objective": FlowBalance(), "masks": (PivotMask(),)}, "PivotMask takes decisions out", {"masks": ()}),

@@ -41,6 +41,12 @@ def at_once(text: str) -> int:
     return int(text)
 
 
+def check_several(run: AbstractRun, seeds: Sequence[int]) -> None:
+    """Refuse more runs than one where all would keep something in the same place."""
+    if len(seeds) > 1 and (alone := run.store.sole()):
+        raise ValueError(f"--seeds trains {len(seeds)} runs, and {alone}")
+
+
 def train_seeds(
     run: AbstractRun,
     recipe: str,
@@ -60,6 +66,7 @@ def train_seeds(
     from gimbal.runtime import compose
 
     cores = sorted(os.sched_getaffinity(0))
+    check_several(run, seeds)
     compose.accepted(run)  # a refusal appears once
     advice = [*notices, *recipes.warnings(run, recipe)]
     directories = prepared(run, recipe, stem, runs, seeds, jobs)

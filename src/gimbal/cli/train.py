@@ -10,11 +10,15 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gimbal import hangup
 from gimbal.cli import early
 from gimbal.cli.words import Arguments, flags_first, parse, table
 from gimbal.waiting import LOADING, waiting
+
+if TYPE_CHECKING:
+    from gimbal.runtime.run import AbstractRun
 
 TRAIN_HELP = """\
 gimbal train [RECIPE] [key=value ...]
@@ -179,6 +183,7 @@ def _train(arguments: Arguments) -> int:
         if (name := arguments.flag("name")) and "seeds" not in arguments.flags:
             api.free(runs / api.named(name), run, config.dump(run, recipe))
         advice = [*notices, *recipes.warnings(run, recipe), *memory.too_long(run), *compose.accepted(run)]
+        _unclaimed(run, arguments, runs / (arguments.flag("name") or f"{api.stem_of(recipe)}-{run.seed}"))
         print(f"{recipe}: {counted(len(run.tasks), 'task')}; {statement(run)}")
         for sentence in advice:
             recipes.tell(sentence)
@@ -202,6 +207,16 @@ def _train(arguments: Arguments) -> int:
                 raise
             raise ValueError(f"{error}. Fix it, then continue with: {api.resuming(directory)}") from error
     return 0
+
+
+def _unclaimed(run: AbstractRun, arguments: Arguments, directory: Path) -> None:
+    """For a dry run: refuse what a run that begins in this directory would be refused for, as another one keeps something there."""
+    from gimbal.cli.seeds import check_several, numbers
+
+    if "seeds" in arguments.flags:
+        check_several(run, numbers(arguments.flags["seeds"]))
+    elif "resume" not in arguments.flags:
+        run.store.start(run.seed).claim(None, directory)
 
 
 def evaluate(argv: Sequence[str]) -> int:

@@ -19,6 +19,7 @@ from typing import Any
 
 from gimbal import durable
 from gimbal.dataflow.packing import pack
+from gimbal.dataflow.replay.peers import judged as judged_anew
 from gimbal.engines.base import FORK, Unserved
 from gimbal.engines.episodes import Episodes
 from gimbal.environments.tables import Rewritten
@@ -30,7 +31,7 @@ from gimbal.learning.weight_sync.base import AbstractWeightSync
 from gimbal.learning.weight_sync.delivery import Delivery
 from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.ops.paths import get_at
-from gimbal.records import Drop, Group, Rollout, TrainBatch
+from gimbal.records import Group, Rollout, TrainBatch
 from gimbal.report.causes import repeat_metrics, sample_metrics, surprise_metrics
 from gimbal.report.console import Console
 from gimbal.report.doctor import judged
@@ -42,7 +43,7 @@ from gimbal.report.record import Record
 from gimbal.report.reference import watch
 from gimbal.report.trackers import Trackers
 from gimbal.rewards.isolation import RewardError
-from gimbal.rewards.scoring import of_all, score, weighed
+from gimbal.rewards.scoring import of_all, weighed
 from gimbal.runtime import best, checkpoint, compose, device, policies, sources
 from gimbal.runtime.base import Wanted
 from gimbal.runtime.device import peak_memory_mb
@@ -61,7 +62,11 @@ class Trainer:
     """The live parts of a run. The constructor only wires them; ``begin`` starts them, ``advance`` takes one learner step."""
 
     def __init__(
-        self, run: AbstractRun, resume: Path | None = None, note: Callable[[str], None] = lambda sentence: None
+        self,
+        run: AbstractRun,
+        resume: Path | None = None,
+        note: Callable[[str], None] = lambda sentence: None,
+        home: Path | None = None,
     ) -> None:
         run = placed(run)
         self.run, self.note = run, note
@@ -69,6 +74,8 @@ class Trainer:
         ranks = joining.join()
         self._saved = checkpoint.of_run(resume) if resume else None
         self.restored: Mapping[str, Any] = self._saved["totals"] if self._saved else {}
+        self.store = run.store.start(run.seed)
+        self.store.claim(self._saved["store"] if self._saved else None, home)
         self.rewards = compose.opened(run)
         policy = (run.policy.at(resume / "model") if resume else run.policy).load(run.seed).to(self.device)
         self.policy = policies.own(policy)  # engines copy it; the one that is trained is the learner's
@@ -103,7 +110,6 @@ class Trainer:
         self.edited = bool(edited)  # since the checkpoint
         for doubt in (*edited, *compose.accepted(run, self.rewards, self.policy)):
             self.note(doubt)
-        self.store = run.store.start(run.seed)
         self.pipeline = Pipeline(
             Parts(
                 engine=self.engine,
@@ -185,7 +191,7 @@ class Trainer:
         # Injected losses and duplicates come after the pipeline's own counts, which must not see them.
         groups = self.faults.carried(groups, self.run.seed)
         carried = sample_metrics(groups, came)
-        groups = self.store.join(groups, version, self._judge)
+        groups = self.store.join(groups, version, partial(judged_anew, self.run, self.policy, self.rewards, version))
         for group in groups:
             self.pipeline.selection.replayed(group)
         generated = time.perf_counter()
@@ -275,9 +281,6 @@ class Trainer:
         counts = [one.engine.computed for one in self.deliveries.values()]
         return None if None in counts else sum(count or 0 for count in counts)
 
-    def _judge(self, group: Group) -> Group | Drop:
-        return score(group, self.rewards)
-
     def _deliver(self) -> None:
         for one in self.deliveries.values():
             one.deliver(self.learner.version)
@@ -350,7 +353,7 @@ def run_local(
         if resume and start is None:
             checkpoint.nothing_lost(directory, run.checkpoint_every)
         with waiting("loading the model, and starting the sampler and the rewards"):
-            trainer = Trainer(run, start, console.note)
+            trainer = Trainer(run, start, console.note, directory)
         try:
             with waiting("sending the weights to the sampler, and sampling the text that proves it"):
                 trainer.begin()  # before the files are cut back: what cannot begin leaves them as they are

@@ -12,6 +12,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from gimbal.dataflow.replay.swarm import Swarm
 from gimbal.engines.base import AbstractEngine, Finished, Request
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Reading, Receipt
@@ -252,7 +253,10 @@ def replayed(run: AbstractRun, directory: Path) -> AbstractRun:
         raise ValueError(
             f"{directory} is a run of {type(run.runtime).__name__}: gimbal train --from {directory} is its replay"
         )
-    return replace(run, runtime=Replay(run=str(directory.resolve()), threads=run.runtime.threads))
+    store = run.store
+    if isinstance(store, Swarm):  # the rounds in its directory are the original's
+        store = replace(store, name=f"{store.name}-replay")
+    return replace(run, store=store, runtime=Replay(run=str(directory.resolve()), threads=run.runtime.threads))
 
 
 def _whole(schedule: Path) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from gimbal.composition import AT_SAMPLING, AbstractPart, Advice, Composition, Refusal, Verdict
@@ -12,7 +13,7 @@ from gimbal.dataflow.staleness import MaskStale, weighed
 from gimbal.records import Drop, Episode, Group, Rollout, TrainBatch
 
 REPLAYED = "replayed"  # ``origin`` of an episode that was trained on before, or was drawn for another group
-Judge = Callable[[Group], Group | Drop]  # the run's own rewards
+Judge = Callable[[Group], Group | Drop]  # an unscored group of another run, as this run's model and rewards see it
 
 
 class AbstractStore(ABC):
@@ -42,6 +43,12 @@ class AbstractStore(ABC):
     def metrics(self) -> dict[str, float]:
         """What it holds and what became of it, as ``replay/NAME``."""
 
+    def claim(self, saved: Mapping[str, Any] | None, home: Path | None) -> None:
+        """Called once, before a model is loaded. A ValueError where it keeps something outside of the run, and that is another run's.
+
+        ``saved``: the state that it will continue from; ``home``: the directory of the run, if it has one."""
+        return None
+
     def state_dict(self) -> dict[str, Any]:
         return {}
 
@@ -56,6 +63,10 @@ class AbstractStoreSpec(AbstractPart, ABC):
 
     @abstractmethod
     def start(self, seed: int) -> AbstractStore: ...
+
+    def sole(self) -> str:
+        """Why only one run can have it as it is, and what another one would need; "" where any number can."""
+        return ""
 
     def most_age(self, max_staleness: int) -> int | None:
         """How many versions old a decision may be that it has trained on, where the rule of staleness keeps to ``max_staleness``; None

@@ -21,7 +21,8 @@ class Successes(AbstractStoreSpec):
     """A group that failed gets one stored success of its task in the place of its first rollout (ARPO, arXiv:2505.16282).
 
     With r the scores of a group: where std(r) < ``spread`` and mean(r) < ``low``, one of the successes that are held for the task, each
-    as likely as any other, takes the place of the first rollout, or with ``add`` stands behind the last (DART, arXiv:2509.23866). After
+    as likely as any other, takes the place of the first rollout (of the first that no other one branched off, in a tree), or with
+    ``add`` stands behind the last (DART, arXiv:2509.23866). After
     that every episode drawn for the group with r > ``least`` is held: the newest ``each`` of a task, by the order of dispatch, and
     ``capacity`` in all, the oldest leaving first. Before the filters, so a group that was saved passes ZeroVariance.
 
@@ -93,8 +94,12 @@ class SuccessStore(AbstractStore):
         if self.spec.add:
             last = max(episode.sample for episode in group.episodes)
             return replace(group, episodes=(*group.episodes, replayed(taken, last + 1, alone=True)))
-        first, *others = group.episodes
-        return replace(group, episodes=(replayed(taken, first.sample, alone=True), *others))
+        # Not of a trunk: its branches would be said to have split off the stored one, and to share its first decisions.
+        trunks = {row.fork[0] for e in group.episodes for row in e.rows if row.fork and row.fork[0] != e.sample}
+        first = next(n for n, e in enumerate(group.episodes) if e.sample not in trunks)
+        episodes = list(group.episodes)
+        episodes[first] = replayed(taken, episodes[first].sample, alone=True)
+        return replace(group, episodes=tuple(episodes))
 
     def _keep(self, group: Group, episode: Episode) -> None:
         own = sorted([*self.held.get(group.task.id, []), (group.index, episode)], key=_order)
