@@ -149,11 +149,11 @@ class ReplayEngine(AbstractEngine):
             del self.requests[key]
         return [self.finished.pop(key) for key in keys]
 
-    def cancel(self, key: Key) -> Rollout | None:
+    def cancel(self, key: Key) -> Rollout | Drop | None:
         self.tape.expect("c", list(key))
         del self.requests[key]
         held = self.finished.pop(key, None)
-        return held.outcome.last if held and isinstance(held.outcome, Episode) else None
+        return held.cancelled if held else None
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
         self.tape.expect("v", version)
