@@ -147,7 +147,9 @@ def test_a_cancelled_one_does_not_come_out_and_the_others_do(policy):
     (trunk,) = (answer for _, answer in live.flows[0].journal if isinstance(answer, Rollout))
     live.cancel((0, 0))
     cut = live.cancel((0, 1))
-    assert cut == Drop("cancelled", drawn=trunk.length + 1), "the trunk was drawn for it, and one decision of the branch"
+    assert cut == Drop("cancelled", drawn=trunk.length + 1), (
+        "the trunk was drawn for it, and one decision of the branch"
+    )
     assert live.in_flight == 0 and not live.flows and not live.inner.in_flight
 
 

@@ -28,7 +28,8 @@ from gimbal.composition import (
     Refusal,
     Verdict,
 )
-from gimbal.config.own import wrong
+from gimbal.config.own import started, wrong
+from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum
 from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.engines.base import RECORD, RIVALS
 from gimbal.environments.base import AbstractTasks
@@ -45,7 +46,7 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import CausalLM
 from gimbal.records import Task
 from gimbal.rewards.base import AbstractReward
-from gimbal.runtime import policies, roles
+from gimbal.runtime import checkpoint, policies, roles
 from gimbal.runtime.run import AbstractRun, Run
 from gimbal.workflows.runner import Driven
 
@@ -241,6 +242,14 @@ def accepted(
                 if policy is not None and (doubt := policy.accepts(task, run.sampling.max_length)):
                     doubts.append(doubt)
     return [*doubts[:1], *(overlap(run.tasks, held_out.tasks) if held_out else ())]
+
+
+def live(run: AbstractRun) -> tuple[AbstractCurriculum, AbstractBudget]:
+    """The run's curriculum and budget, started; refused if a checkpoint could not hold their states."""
+    curriculum = started(run.curriculum, AbstractCurriculum, run.tasks, run.seed)
+    budget = started(run.budget, AbstractBudget, run.num_generations, run.sampling.max_length)
+    checkpoint.savable(curriculum, budget)
+    return curriculum, budget
 
 
 def overlap(tasks: AbstractTasks, held_out: AbstractTasks) -> Iterator[str]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from gimbal.engines.base import AbstractEngine, Finished, Request
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Reading, Receipt
-from gimbal.records import Drop, Episode, Group, Rollout
+from gimbal.records import Drop, Group, Rollout
 from gimbal.report.files import JsonLines
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime import device
