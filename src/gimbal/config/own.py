@@ -129,7 +129,9 @@ def is_own(file: str) -> bool:
 def _misfit(said: str) -> str:
     """A user's method that has other parameters than gimbal calls it with, from Python's words for that: no line of it was executed."""
     found = re.match(r"(?P<name>[\w.<>]+)\.(?P<method>\w+)\(\) (?P<what>(takes|missing|got) .*)", said)
-    for kind in _under(ABC) if found else ():  # every interface of gimbal's is abstract
+    if found is None:
+        return ""
+    for kind in _under(ABC):  # every interface of gimbal's is abstract
         if kind.__qualname__ == found["name"]:
             own, given = (
                 vars(one).get(found["method"]) for one in (kind, next(_interfaces(kind, found["method"]), object))

@@ -86,6 +86,9 @@ class Seeded(AbstractBudgetSpec):
                 "budget.inside='IntervalShared()', or inside='UntilMixed()'"
             )
 
+    def accepts(self, task: Task) -> None:
+        self.inside.accepts(task)
+
     def start(self, rollouts: int, max_length: int) -> SeededBudget:
         return SeededBudget(self, started(self.inside, AbstractBudget, rollouts, max_length))
 

@@ -73,6 +73,9 @@ class Hinted(AbstractCurriculumSpec):
     def start(self, tasks: AbstractTasks, seed: int) -> HintedCurriculum:
         return HintedCurriculum(self, started(self.order, AbstractCurriculum, tasks, seed))
 
+    def columns(self) -> frozenset[str]:
+        return frozenset({self.column} if self.stages else ())
+
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.doing(SUPERSEDES):
             yield Advice(
