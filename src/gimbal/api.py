@@ -244,7 +244,9 @@ def launch(
                 raise ValueError(f"{way}. Then continue with: {resuming(directory)}") from error
             if told:
                 when = f"after step {steps}" if steps else "in the first step" if under_way else "before the first step"
-                raise OwnError(f"{told}, {when}") from error
+                # Before what it must do: "return the Group in the first step" would be another demand.
+                said = told.replace("; it must", f" {when}; it must", 1) if "; it must" in told else f"{told}, {when}"
+                raise OwnError(said) from error
             if isinstance(error, RewardError | Rewritten) and under_way and not steps and not resume:
                 raise type(error)(f"{error}. No step was finished: fix it, then give the same command again") from error
             raise

@@ -85,6 +85,10 @@ class Chosen(Protocol):
     @property
     def num_generations(self) -> int: ...
     @property
+    def curriculum(self) -> Any: ...
+    @property
+    def budget(self) -> Any: ...
+    @property
     def max_staleness(self) -> int: ...
     @property
     def runtime(self) -> Any: ...
@@ -113,6 +117,10 @@ class AbstractPart:
 
     def effects(self) -> frozenset[str]:
         """Its properties, in words that other parts check with ``Composition.doing``."""
+        return frozenset()
+
+    def columns(self) -> frozenset[str]:
+        """The columns of tasks without which it does nothing: some task must have each."""
         return frozenset()
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:

@@ -225,7 +225,7 @@ class Episode:
     rows: tuple[Rollout, ...]
     error: str = ""
     origin: str = ""
-    spent: int = 0  # decisions that were sampled for it but are in none of its rows
+    spent: int = 0  # decisions sampled for it that are in none of its rows, minus those of its rows that were forced
     acts: tuple[Acted, ...] | None = None  # by step of its environment
     fault: Fault = "environment"  # whose fault the error is
     late: bool = False  # the error is a missed deadline

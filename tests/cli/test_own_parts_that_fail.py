@@ -13,17 +13,17 @@ QUICK = str(Path(__file__).parent / "quick_recipe.py") + ":quick"
 BROKEN = Path(__file__).parent.parent / "users" / "broken.py"
 CASES = {
     "objective=broken.py:Objective(fault='raises')": r"Objective (objective) raised KeyError: 'nothing' (broken.py, line 27), in the",
-    "objective=broken.py:Objective(fault='shape')": "Objective (broken.py, line 21) returned a Tensor of shape [4, 1]; it must "
-    "return a tensor of one number for each decision, here of shape [4, 6], in the first step",
-    "advantage=broken.py:Advantage()": "Advantage (broken.py, line 32) returned [1.0]; it must return a tensor of one number for",
+    "objective=broken.py:Objective(fault='shape')": "Objective (broken.py, line 21) returned a Tensor of shape [4, 1] in the first "
+    "step; it must return a tensor of one number for each decision, here of shape [4, 6]",
+    "advantage=broken.py:Advantage()": "Advantage (broken.py, line 32) returned [1.0] in the first step; it must return a tensor of",
     "advantage=broken.py:NotFinite()": "the advantages of step 1 are not finite after NotFinite: see what it divides by",
-    "workflow=broken.py:Workflow(fault='call')": "Workflow (broken.py, line 40) yielded 'draw'; it must yield a call",
-    "workflow=broken.py:Workflow(fault='row')": "Workflow (broken.py, line 40) returned a Rollout; it must return an Episode or a Drop",
+    "workflow=broken.py:Workflow(fault='call')": "Workflow (broken.py, line 40) yielded 'draw' in the first step; it must yield a call",
+    "workflow=broken.py:Workflow(fault='row')": "Workflow (broken.py, line 40) returned a Rollout in the first step; it must",
     "workflow=broken.py:Workflow(fault='exits')": "Workflow (workflow) raised SystemExit: 0 (broken.py, line 43), in the first step",
     "workflow=Dialogue(tool='broken.py:Tool()')": "Tool (workflow.tool) raised RuntimeError: no triggers (broken.py, line 53)",
     "reward=broken.py:Reward()": "Reward raised ZeroDivisionError: division by zero (broken.py, line 64)",
-    "filters=broken.py:Filter()": "Filter (broken.py, line 69) returned None; it must return the Group, or Drop(",
-    "tasks=broken.py:Tasks()": "Tasks.__getitem__ (broken.py, line 78) returned {'prompt': '1 + 1 ='}; it must return a Task(",
+    "filters=broken.py:Filter()": "Filter (broken.py, line 69) returned None in the first step; it must return the Group, or Drop(",
+    "tasks=broken.py:Tasks()": "Tasks.__getitem__ (broken.py, line 78) returned {'prompt': '1 + 1 ='} before the first step; it",
     "curriculum=broken.py:Curriculum()": "Live raised KeyError: 'next' (broken.py, line 84), in the first step",
 }
 

@@ -99,7 +99,7 @@ def test_keys_of_controllers_hold_dots(run):
         (["objective=None"], r"objective is None; it must be an objective, such as objective='ClippedRatio\(\)'"),
         (
             ["objective=TruncatedWeight()"],
-            r"objective is TruncatedWeight \(kind: Correction\); it must be an objective",
+            r"objective is TruncatedWeight, a correction; it must be an objective",
         ),
         (["tasks.parameters=5"], r"a mapping: set an entry with tasks.parameters.NAME=VALUE"),
         (["tasks=rows"], r"tasks=rows; did you mean Rows\?; it must be a data file \(rows.jsonl\)"),
@@ -113,7 +113,7 @@ def test_keys_of_controllers_hold_dots(run):
         (["controllers=5"], r"controllers is 5; it must be a mapping"),
         (
             ["budget=Allocated()"],
-            r"budget is Allocated \(kind: Curriculum\); it must be one of Deepened, Fixed, ",
+            r"budget is Allocated, a curriculum; it must be one of Deepened, Fixed, ",
         ),
         (["workflow=Dialogue(tool=5)"], r"workflow.tool is 5; it must be one of AgentDojo, Bfcl, Calculator, "),
         (["staleness=5"], r"staleness is 5; it must be one of DropStale, "),

@@ -101,6 +101,28 @@ def test_where_rollouts_broke_their_error_is_told_and_no_advice_on_tasks():
     assert "too hard" not in str(told.value)
 
 
+def test_a_resumed_run_has_the_whole_patience_again_and_its_own_reasons():
+    """Who resumes such a run has repaired something: the errors of before are not told as the reason of what is dropped now."""
+
+    def broken(reason, said):
+        engine = Pruning(longest=0)
+        drop = Drop(reason, drawn=1, said=said)
+        engine.step = lambda: [Finished(key=item.key, outcome=drop) for item in Pruning.step(engine)]
+        return pipeline(engine, patience=2, note=lambda sentence: None)
+
+    line = broken("environment_error", "the database is down")
+    line.patience.broken(line.parts.curriculum.next(), Drop("environment_error", said="the database is down"))
+    for _ in range(5):
+        line.drops["environment_error"] += 1
+        line.patience.dropped("environment_error", line.drops)
+    assert line.patience.in_a_row == 5
+    after = broken("sandbox_error", "no container is free")
+    after.load_state_dict(line.state_dict())
+    with pytest.raises(Starved, match=r"the last 6 groups .*most recently with: no container is free"):
+        next(batches(after, 1))
+    assert after.drops["environment_error"] == 5, "the counts of the whole run go on"
+
+
 def test_an_engine_that_loses_a_request_is_named_with_it():
     line = pipeline(Pruning(longest=64, silent=2))
     with pytest.raises(AssertionError, match=r"Pruning lost 6 requests \(group, sample\): \[\(0, 2\)"):

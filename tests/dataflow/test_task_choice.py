@@ -121,6 +121,26 @@ def test_what_is_out_is_not_given_again_until_it_came_or_was_lost():
     assert not live.out
 
 
+@pytest.mark.parametrize("spec", [VarianceSampled(), Frontier(), StatePredicted(), Banded(), Frontier(pool=12)])
+def test_where_filters_ask_for_more_each_task_comes_once_a_step(spec):
+    """A group that a filter drops is observed, and its place is filled: by another task, as long as there is one; resumed or not."""
+    live = spec.start(TASKS, 0)
+    for version in range(3):
+        live.step(Progress(version=version, drawn=0))
+        given = []
+        for count in range(spec.pool or 40):
+            if count == 5:
+                state, live = live.state_dict(), spec.start(TASKS, 0)
+                live.load_state_dict(state)
+            task = live.next()
+            given.append(task.id)
+            live.observe(group(task, [1, 0]))
+        assert len(set(given)) == len(given)
+        again = live.next()
+        assert again.id in given, "none is left"
+        live.observe(group(again, [1, 0]))
+
+
 def test_a_pool_is_drawn_anew_in_each_step():
     live = VarianceSampled(pool=6).start(TASKS, 0)
     pools = []

@@ -13,7 +13,7 @@ from gimbal import cli
 from gimbal.environments import arrow
 from gimbal.environments.dataset import Dataset
 from gimbal.environments.forms import short
-from gimbal.runtime import compose
+from gimbal.runtime import looking
 
 CARD = """---
 configs:
@@ -102,7 +102,7 @@ def test_images_in_parquet_are_written_when_their_task_is_asked_for(library, tmp
     one, two = tasks[2].columns["images"]
     assert [PIL.Image.open(path).getpixel((0, 0)) for path in (one, two)] == [(255, 0, 0), (0, 0, 255)]
     assert tasks[0].columns["images"] == [one] and len(list((tmp_path / "cache").rglob("*.png"))) == 2
-    assert len(list(compose._looked_at(tasks))) == 3
+    assert len(list(looking.looked_at(tasks))) == 3
 
 
 @pytest.mark.slow

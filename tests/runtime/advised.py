@@ -36,10 +36,14 @@ from gimbal.controllers import Linear, Region, Stability
 from gimbal.critics.members import Ensemble
 from gimbal.critics.probe import Probe
 from gimbal.critics.tokens import HiddenValue
+from gimbal.dataflow.budgets.deepened import Deepened
+from gimbal.dataflow.budgets.interval_shared import IntervalShared
+from gimbal.dataflow.budgets.until_mixed import UntilMixed
 from gimbal.dataflow.curricula.allocated import Allocated
 from gimbal.dataflow.curricula.hinted import Hinted
 from gimbal.dataflow.curricula.solved_share import SolvedShare
 from gimbal.dataflow.filters.control_prefix import ControlPrefix
+from gimbal.dataflow.filters.first_of import FirstOf
 from gimbal.dataflow.filters.keep_solved import KeepSolved
 from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.dataflow.filters.superseded import Superseded
@@ -89,6 +93,18 @@ VCPO = {
 }
 
 ADVICE = [
+    ({"budget": UntilMixed()}, "so it adds none: num_generations=8", {"num_generations": 8}),
+    (
+        {"budget": IntervalShared(first=4)},
+        "so it shares none: num_generations=8, or budget.first=0",
+        {"budget": IntervalShared()},
+    ),
+    ({"budget": Deepened(most=4)}, "deepens nothing: budget.most=16", {"budget": Deepened(most=16)}),
+    (
+        {"filters": (FirstOf(),)},
+        "so it drops none: num_generations=16, or FirstOf(count=2)",
+        {"filters": (FirstOf(count=2),)},
+    ),
     (
         {**ROUTED, "policy": replace(ROUTED["policy"], dtype="bfloat16")},
         "policy.dtype=float32 engine.precision=float32 has no such gap",

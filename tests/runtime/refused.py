@@ -22,12 +22,18 @@ from gimbal.controllers.stability import Stability
 from gimbal.critics.tokens import HiddenValue, TrunkValue
 from gimbal.dataflow.budgets.deepened import Deepened
 from gimbal.dataflow.budgets.fixed import Fixed
+from gimbal.dataflow.budgets.interval_shared import IntervalShared
 from gimbal.dataflow.budgets.seeded import Seeded
+from gimbal.dataflow.budgets.until_mixed import UntilMixed
 from gimbal.dataflow.curricula.adversarial import Adversarial
+from gimbal.dataflow.curricula.hinted import Hinted
 from gimbal.dataflow.curricula.horizon import Horizon
 from gimbal.dataflow.curricula.profiled import Profiled
+from gimbal.dataflow.filters.first_of import FirstOf
 from gimbal.dataflow.filters.profile_only import ProfileOnly
 from gimbal.dataflow.filters.step_repair import StepRepair
+from gimbal.dataflow.filters.superseded import Superseded
+from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.dataflow.replay.buffer import Buffer
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.recent import Recent
@@ -110,6 +116,13 @@ CASES = CaseMemory(reward=Digits())
 TWO = {"workflow": PlanAndExecute(), "separate": {"executor": SeparateWeights()}}
 
 REFUSALS = [
+    ({"budget": UntilMixed(first=16)}, "begins with 16 rollouts", {"num_generations": 32}),
+    ({"budget": IntervalShared(first=9)}, "begins with 9 rollouts", {"budget": IntervalShared(first=2)}),
+    ({"filters": (FirstOf(count=1),)}, r"compares at least 2.*FirstOf\(count=2\)", {"filters": (FirstOf(count=2),)}),
+    ({"filters": (ZeroVariance(), ZeroVariance())}, "ZeroVariance twice", {"filters": (ZeroVariance(),)}),
+    ({"filters": (ProfileOnly(),)}, r"ProfileOnly drops nothing.*'Profiled\(\)'", {"curriculum": Profiled()}),
+    ({"filters": (Superseded(),)}, r"Superseded drops nothing.*'Hinted\(\)'", {"curriculum": Hinted()}),
+    ({"workflow": Branching(trunks=4)}, "nothing branches: workflow.trunks=2", {"workflow": Branching(trunks=2)}),
     (
         {"budget": Deepened(), "workflow": Branching()},
         "samples more rollouts for a scored group.*use budget=Fixed",

@@ -68,7 +68,7 @@ def test_resume_from_the_middle_is_the_uninterrupted_run(single_thread, tmp_path
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_and_sigterm_end_at_a_checkpoint_and_nothing_is_lost(
-    single_thread, tmp_path, monkeypatch, request, number
+    single_thread, tmp_path, monkeypatch, request, number, capfd
 ):
     run, calls, reward = small_run(max_staleness=1, steps=4, checkpoint_every=100), itertools.count(), Digits.__call__
 
@@ -85,6 +85,8 @@ def test_ctrl_c_and_sigterm_end_at_a_checkpoint_and_nothing_is_lost(
     request.addfinalizer(lambda: signal.signal(signal.SIGHUP, before))
     with pytest.raises(KeyboardInterrupt, match=r"after step (\d); its checkpoint is .*step_00000\1"):
         run_local(run, tmp_path / "cut")
+    heard = "gimbal: stopping after step 2, with a checkpoint; once more to stop now\n" in capfd.readouterr().err
+    assert heard == (number != signal.SIGHUP), "at once; of a closed terminal nobody reads it"
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     assert number != signal.SIGHUP or signal.getsignal(number) is signal.SIG_IGN, "a shell may send it again"
     assert 0 < len(written(tmp_path / "cut")[0]) < 4

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 import sysconfig
-from collections.abc import Mapping
+from abc import ABC
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from traceback import walk_tb
-from types import FrameType
-from typing import Any
+from types import FrameType, FunctionType
+from typing import Any, TypeVar
 
 from gimbal.config.classes import PACKAGE
 
@@ -17,6 +18,9 @@ MOST_TOLD = 300  # characters shown of an error's message, and of a value
 # Of a reward and of a number of an observation: the sum of 10^8 squares of such is still finite in float32.
 LARGEST = 1e15
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+Live = TypeVar("Live")
 
 
 class OwnError(ValueError):
@@ -34,6 +38,8 @@ def fault(error: BaseException, keys: Mapping[str, str] = {}) -> str:
     if out_of_memory(error) or type(error).__module__.startswith("gimbal."):  # their messages say enough
         return ""
     frames = list(walk_tb(error.__traceback__))
+    if isinstance(error, TypeError) and frames and not _users(frames[-1][0]) and (misfit := _misfit(str(error))):
+        return misfit
     theirs = [frame for frame, _ in frames if _users(frame)]
     if not theirs or (isinstance(error, ValueError) and _within(frames[-1][0], PACKAGE)):
         return ""
@@ -57,10 +63,30 @@ def out_of_memory(error: BaseException) -> bool:
 
 def wrong(part: Any, method: str, got: Any, wanted: str, verb: str = "return") -> OwnError:
     """The refusal of what a part's method returned. ``wanted``: what it should return, as the end of "it must return ..."."""
-    code = inspect.unwrap(vars(type(part))[method]).__code__ if method in vars(type(part)) else None
-    where = "" if code is None else f" ({Path(code.co_filename).name}, line {code.co_firstlineno})"
+    where = next(filter(None, (_line(vars(kind).get(method)) for kind in type(part).__mro__)), "")
     call = "" if method == "__call__" else f".{method}"
     return OwnError(f"{type(part).__name__}{call}{where} {verb}ed {told(got)}; it must {verb} {wanted}")
+
+
+def started(spec: Any, kind: type[Live], *given: Any) -> Live:
+    """The live half of a curriculum, a budget, ...; anything else that its ``start`` returns is refused."""
+    live = spec.start(*given)
+    if not isinstance(live, kind):
+        raise wrong(spec, "start", live, f"its live half, which is an {kind.__name__} (from {kind.__module__})")
+    return live
+
+
+def numbers(part: Any, found: Any) -> dict[str, float]:
+    """The metrics of a part as numbers by name; anything else is refused, with its key."""
+    if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+        raise wrong(part, "metrics", found, "a dict of numbers by name")
+    checked: dict[str, float] = {}
+    for name, value in found.items():
+        try:
+            checked[name] = float("text" if isinstance(value, str | bytes) else value)
+        except (TypeError, ValueError) as error:
+            raise wrong(part, "metrics", {name: value}, f"a number for each name, and {name!r} is none") from error
+    return checked
 
 
 def shaped(part: Any, value: Any, like: Any) -> Any:
@@ -98,6 +124,40 @@ def is_own(file: str) -> bool:
     if file.startswith("<") and not file.startswith("<ipython"):
         return False
     return not any(file.startswith(f"{place}/") for place in (PACKAGE, *_INSTALLED))
+
+
+def _misfit(said: str) -> str:
+    """A user's method that has other parameters than gimbal calls it with, from Python's words for that: no line of it was executed."""
+    found = re.match(r"(?P<name>[\w.<>]+)\.(?P<method>\w+)\(\) (?P<what>(takes|missing|got) .*)", said)
+    if found is None:
+        return ""
+    for kind in _under(ABC):  # every interface of gimbal's is abstract
+        if kind.__qualname__ == found["name"]:
+            own, given = (
+                vars(one).get(found["method"]) for one in (kind, next(_interfaces(kind, found["method"]), object))
+            )
+            if isinstance(own, FunctionType) and is_own(own.__code__.co_filename) and isinstance(given, FunctionType):
+                must = ", ".join(inspect.signature(given).parameters)
+                return f"{kind.__name__}.{found['method']}{_line(own)} {found['what']}; its parameters must be ({must})"
+    return ""
+
+
+def _under(kind: type) -> Iterator[type]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _under(one)
+
+
+def _interfaces(kind: type, method: str) -> Iterator[type]:
+    """gimbal's classes above it that say which parameters the method has."""
+    return (one for one in kind.__mro__ if one.__module__.startswith("gimbal.") and method in vars(one))
+
+
+def _line(method: object) -> str:
+    """Where it is defined; "" for what is not written in Python."""
+    whole = inspect.unwrap(method) if callable(method) else None
+    code = whole.__code__ if isinstance(whole, FunctionType) else None
+    return "" if code is None else f" ({Path(code.co_filename).name}, line {code.co_firstlineno})"
 
 
 def _users(frame: FrameType) -> bool:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from gimbal.config.aliases import MOVED, RENAMED
-from gimbal.config.classes import PACKAGE, catalogue, nearest
+from gimbal.config.classes import NO_METHODS, PACKAGE, catalogue, nearest
 from gimbal.config.expected import at_commas, expected, fitting, quoted
 
 RECIPE_FILE = "recipe.yaml"  # in a run's directory
@@ -379,10 +379,11 @@ def _kind(part: Any) -> str:
     """Its class, and its kind where another kind is wanted: Allocated is a curriculum, not a budget."""
     name = type(part).__name__
     bases = catalogue()[name].bases if name in catalogue() else ()
-    kind = next(
-        (base.removeprefix("Abstract").removesuffix("Spec") for base in bases if base.startswith("Abstract")), ""
-    )
-    return f"{name} (kind: {kind})" if kind else name
+    kinds = [base for base in bases if base.startswith("Abstract") and base not in NO_METHODS]
+    if not kinds:
+        return name
+    plain = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kinds[-1].removeprefix("Abstract").removesuffix("Spec")).lower()
+    return f"{name}, {'an' if plain[0] in 'aeiou' else 'a'} {plain}"
 
 
 def _long(value: Any, base: type) -> Any:

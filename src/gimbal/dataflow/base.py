@@ -138,6 +138,10 @@ class AbstractBudget(AbstractObserver):
 class AbstractBudgetSpec(AbstractPart, ABC):
     """A budget as a recipe names it: a frozen dataclass."""
 
+    def accepts(self, task: Task) -> None:
+        """Raise a ValueError, before the first step, if what the task says of its rollouts cannot be read."""
+        return None
+
     @abstractmethod
     def start(self, rollouts: int, max_length: int) -> AbstractBudget:
         """``rollouts`` and ``max_length`` are the run's num_generations and sampling.max_length: what one task gets on average."""

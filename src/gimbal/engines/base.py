@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -85,6 +85,11 @@ class Finished:
         return Drop(why, drawn=done.drawn, said=done.error, task=done.task.id)
 
     @property
+    def cancelled(self) -> Rollout | Drop | None:
+        """What ``cancel`` returns of a result that nobody has read yet."""
+        return cut_short(None if isinstance(self.outcome, Drop) else self.outcome.last, self.outcome.drawn)
+
+    @property
     def rollout(self) -> Rollout:
         """The episode's last row, for a caller whose requests are never dropped."""
         if isinstance(self.outcome, Drop):
@@ -94,6 +99,15 @@ class Finished:
                 f"the sampler gave up request {self.key} ({self.outcome.reason}), which is needed here; request it again"
             )
         return self.outcome.last
+
+
+def cut_short(row: Rollout | None, drawn: int) -> Rollout | Drop | None:
+    """What was sampled of a cancelled request: its row or, where ``drawn`` decisions are not those of one row, their number."""
+    if not drawn:
+        return None
+    if row is None or row.drawn != drawn:
+        return Drop("cancelled", drawn=drawn)
+    return replace(row, stop="cancelled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,8 +174,11 @@ class AbstractEngine(ABC):
         """Sample the next decision of every live request, and return those that ended. Deterministic."""
 
     @abstractmethod
-    def cancel(self, key: tuple[int, int]) -> Rollout | None:
-        """Remove a request; returns what was sampled so far (stop='cancelled'), or None if nothing was."""
+    def cancel(self, key: tuple[int, int]) -> Rollout | Drop | None:
+        """Remove a request; returns what was sampled so far (stop='cancelled'), or None if nothing was.
+
+        A Drop says how many decisions were sampled where they are no single row: what is thrown away counts as generated too.
+        """
 
     def partial_rollouts(self) -> list[Finished]:
         """The partial rollouts of requests in flight, if any. ValueError if the engine cannot show them."""
@@ -260,7 +277,7 @@ class AbstractEngineAround(AbstractEngine):
     def step(self) -> list[Finished]:
         return self.inner.step()
 
-    def cancel(self, key: tuple[int, int]) -> Rollout | None:
+    def cancel(self, key: tuple[int, int]) -> Rollout | Drop | None:
         return self.inner.cancel(key)
 
     def partial_rollouts(self) -> list[Finished]:

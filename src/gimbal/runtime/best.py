@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from gimbal import durable
+from gimbal.config.own import OwnError
+from gimbal.learning.base import AbstractLearner
 from gimbal.report.files import SUMMARY
 from gimbal.runtime.run import HeldOut
 
@@ -39,6 +42,21 @@ def save(directory: Path, name: str, write: Callable[[Path], None], beside: Mapp
     partial.rename(final)
     durable.sync(directory)
     shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def kept(directory: Path, learner: AbstractLearner) -> Iterator[None]:
+    """If a part of the user's makes the checkpoint impossible, what was trained is saved as the run's model all the same."""
+    try:
+        yield
+    except OwnError as error:
+        if not (step := learner.version):
+            raise
+        save(directory, LAST, learner.save)
+        raise OwnError(
+            f"{error}. So there is no checkpoint; the weights after step {step} are in {directory / LAST}, and a new run begins with "
+            f"them by policy.model={directory / LAST}"
+        ) from error
 
 
 def improved(

@@ -14,6 +14,7 @@ whose digests do not match, or whose logs have lost a line since, is skipped wit
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import pickle
 import re
@@ -27,6 +28,8 @@ import torch
 
 from gimbal import durable
 from gimbal.config import RECIPE_FILE, read_file, run_of
+from gimbal.config.own import wrong
+from gimbal.dataflow.base import AbstractCurriculumAround, AbstractObserver
 from gimbal.engines.base import Finished, Request
 from gimbal.environments.base import Moment
 from gimbal.learning.base import AbstractLearner
@@ -46,6 +49,8 @@ NAME = re.compile(r"step_(\d+)(?:\.(\d+))?")
 STATE = ("learner", "pipeline", "store", "sync", "proof", "totals")  # keys that every state.pt has
 PARTIAL = ".partial_"
 CHUNK = 1 << 20
+MOST_SAID = 120  # characters of why a state cannot be saved
+RECORDS = (Request, Finished, Episode, Acted, Drop, Rollout, Group, Task, Attempt, Moment, Grown, Encoded)
 
 
 class CheckpointError(ValueError):
@@ -108,6 +113,29 @@ def save(
     return final
 
 
+def savable(*parts: AbstractObserver) -> None:
+    """Refuse a curriculum or a budget whose state a checkpoint cannot hold and give back, before a run depends on it."""
+    for part in parts:
+        inner = part
+        while isinstance(inner, AbstractCurriculumAround):
+            inner = inner.order
+        for one in dict.fromkeys((inner, part)):  # the inner one first: it is named if it is the cause
+            state, held, known = one.state_dict(), io.BytesIO(), _known()
+            wanted = "plain numbers, text, lists, dicts, tensors and gimbal's records, which a checkpoint can hold"
+            if not isinstance(state, dict):
+                raise wrong(one, "state_dict", state, f"a dict of {wanted}")
+            try:
+                torch.save(state, held)
+                held.seek(0)
+                with torch.serialization.safe_globals(known):
+                    torch.load(held, weights_only=True)
+            except OSError:  # a full disk, which is told when the checkpoint is written
+                continue
+            except Exception as error:  # whatever a foreign object raises when it is pickled
+                why = " ".join(str(error).split())[:MOST_SAID]
+                raise wrong(one, "state_dict", state, f"a dict of {wanted} ({type(error).__name__}: {why})") from error
+
+
 def newest_whole(directory: Path, note: Callable[[str], None], part: str = "") -> Path | None:
     """The newest checkpoint whose files are intact (checking only names that begin with ``part``); None without any.
 
@@ -131,23 +159,7 @@ def rewind(directory: Path, checkpoint: Path | None) -> None:
 def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]:
     """The saved state of an intact checkpoint."""
     try:
-        with torch.serialization.safe_globals(
-            [
-                Request,
-                Finished,
-                Episode,
-                Acted,
-                Drop,
-                Rollout,
-                Group,
-                Task,
-                Attempt,
-                Moment,
-                Grown,
-                Encoded,
-                *_of_families(),
-            ]
-        ):
+        with torch.serialization.safe_globals(_known()):
             # A pickle can run anything; ours may contain only these records.
             state = torch.load(checkpoint / "state.pt", map_location=device, weights_only=True)
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
@@ -327,6 +339,11 @@ def _remove(path: Path) -> None:
     if (path / MANIFEST).is_file():
         (path / MANIFEST).unlink()  # first, so that a half-removed directory is not a checkpoint
     shutil.rmtree(path, ignore_errors=True)
+
+
+def _known() -> list[Any]:
+    """The classes that a state may hold."""
+    return [*RECORDS, *_of_families()]
 
 
 def _of_families() -> list[Any]:

@@ -11,8 +11,6 @@ from contextlib import ExitStack, closing
 from dataclasses import fields
 from typing import Any
 
-import numpy as np
-
 from gimbal.composition import (
     ABSORBS_DISCREPANCY,
     BALANCES,
@@ -28,13 +26,10 @@ from gimbal.composition import (
     Refusal,
     Verdict,
 )
-from gimbal.config.own import wrong
+from gimbal.config.own import started, wrong
+from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum
 from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.engines.base import RECORD, RIVALS
-from gimbal.environments.base import AbstractTasks
-from gimbal.environments.dataset import Dataset, Rows
-from gimbal.environments.mixture import Mixed
-from gimbal.environments.split import Split
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.ranks import several
 from gimbal.learning.updates.policy_gradient import REFERENCE as REFERENCE_MODEL
@@ -45,7 +40,8 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import CausalLM
 from gimbal.records import Task
 from gimbal.rewards.base import AbstractReward
-from gimbal.runtime import policies, roles
+from gimbal.runtime import checkpoint, policies, roles
+from gimbal.runtime.looking import columns_there, looked_at, overlap
 from gimbal.runtime.run import AbstractRun, Run
 from gimbal.workflows.runner import Driven
 
@@ -83,7 +79,8 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
         yield from _gradient(run.learns, run, whole)
     yield from _numbers(whole)
     yield from _alike(whole)
-    yield from _rewards_there(run, whole)
+    yield from _twice(run)
+    yield from _rewardscolumns_there(run, whole)
     if run.oversampling > 1 and not run.filters:
         yield Advice(
             "oversampling has no effect without filters: it generates extra groups to replace those that filters drop"
@@ -220,7 +217,7 @@ def accepted(
     """
     if policy is None:
         policies.check_files(run)
-    held_out, doubts = run.held_out, list[str]()
+    held_out, doubts, columns = run.held_out, list[str](), set[str]()
     evaluated = [(held_out.tasks, held_out.rewards, run.evaluator)] if held_out else []
     for tasks, own, sampler in [(run.tasks, None, run.sampler), *evaluated]:
         if not len(tasks):
@@ -232,56 +229,27 @@ def accepted(
             if used is None:
                 given = run.rewards if own is None else own
                 used = [opened.enter_context(closing(reward.open())) for reward in given]
-            for task in _looked_at(tasks):
+            for task in looked_at(tasks):
                 if not isinstance(task, Task):
                     raise wrong(tasks, "__getitem__", task, "a Task(id=..., prompt=...)")
                 sampler.workflow.accepts(task)
+                if tasks is run.tasks:
+                    run.budget.accepts(task)
+                    columns |= task.columns.keys()
                 for reward in used:
                     reward.accepts(task)
                 if policy is not None and (doubt := policy.accepts(task, run.sampling.max_length)):
                     doubts.append(doubt)
+    columns_there(run, columns)
     return [*doubts[:1], *(overlap(run.tasks, held_out.tasks) if held_out else ())]
 
 
-def overlap(tasks: AbstractTasks, held_out: AbstractTasks) -> Iterator[str]:
-    """Rows both held out and trained on: the evaluation would measure seen data."""
-    trained, held = list(_row_sets(tasks)), list(_row_sets(held_out))
-    if not trained or not held:
-        return
-    asked = np.concatenate([rows.questions() for rows in held])
-    count = int(np.isin(asked, np.concatenate([rows.questions() for rows in trained])).sum())
-    if count:
-        which = f"all {count:,}" if count == len(asked) else f"{count:,} of {len(asked):,}"
-        yield (
-            f"{which} held-out tasks are also trained on, so the evaluation also measures memorisation: held_out=0.1 sets tasks aside "
-            "and trains on none of them"
-        )
-
-
-def _row_sets(tasks: AbstractTasks) -> Iterator[AbstractTasks]:
-    """Tasks whose every row was checked, so that each question is known."""
-    match tasks:
-        case Mixed():
-            for each in tasks.sets:
-                yield from _row_sets(each)
-        case Dataset(streaming=False) | Rows() | Split(tasks=Dataset() | Rows()):
-            yield tasks
-
-
-def _looked_at(tasks: AbstractTasks) -> Iterator[Task]:
-    """All rows, or a sample that represents them; of other tasks only the first."""
-    match tasks:
-        case Split():
-            yield from _looked_at(tasks.tasks)
-        case Mixed():
-            for each in tasks.sets:
-                yield from _looked_at(each)
-        case Dataset(streaming=False):
-            yield from (tasks[index] for index in tasks.telling)
-        case Rows():
-            yield from (tasks[index] for index in range(len(tasks)))
-        case _:
-            yield tasks[0]
+def live(run: AbstractRun) -> tuple[AbstractCurriculum, AbstractBudget]:
+    """The run's curriculum and budget, started; refused if a checkpoint could not hold their states."""
+    curriculum = started(run.curriculum, AbstractCurriculum, run.tasks, run.seed)
+    budget = started(run.budget, AbstractBudget, run.num_generations, run.sampling.max_length)
+    checkpoint.savable(curriculum, budget)
+    return curriculum, budget
 
 
 def _outstanding(run: AbstractRun) -> Iterator[Verdict]:
@@ -361,7 +329,16 @@ def _alike(whole: Composition) -> Iterator[Verdict]:
         yield Advice("two parts pull the policy towards the reference")
 
 
-def _rewards_there(run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
+def _twice(run: AbstractRun) -> Iterator[Verdict]:
+    """A filter of gimbal's lets through all that it has let through before; of a user's own that may be otherwise."""
+    for place, rule in enumerate(run.filters):
+        if rule in run.filters[:place] and type(rule).__module__.startswith("gimbal."):
+            yield Refusal(
+                f"filters has {type(rule).__name__} twice with the same settings, and the second drops nothing more: keep one"
+            )
+
+
+def _rewardscolumns_there(run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
     """A reward that a part names but the run lacks would raise KeyError after the first rollouts."""
     known = sorted(reward.name for reward in run.rewards)
     for place, part in walk(run):

@@ -189,15 +189,14 @@ class FaultyEngine(AbstractEngineAround):
         self.held = [(until, item) for until, item in self.held if until > self.clock]
         return due
 
-    def cancel(self, key: tuple[int, int]) -> Rollout | None:
+    def cancel(self, key: tuple[int, int]) -> Rollout | Drop | None:
         for entry in self.held:
             if entry[1].key == key:
                 self.held.remove(entry)
-                outcome = entry[1].outcome
-                return None if isinstance(outcome, Drop) else outcome.last
+                return entry[1].cancelled
         rollout = self.inner.cancel(key)
         asked = self.asked.pop(key)
-        return None if rollout is None else replace(rollout, sampling=asked)
+        return replace(rollout, sampling=asked) if isinstance(rollout, Rollout) else rollout
 
     def partial_rollouts(self) -> list[Finished]:
         return self.inner.partial_rollouts() + [item for _, item in self.held]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import torch
@@ -14,8 +15,11 @@ from gimbal import hangup
 
 
 @contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
-    """Within it the first Ctrl-C, SIGTERM or SIGHUP is only noted; only the main thread may ask for that."""
+def interruptible(step: Callable[[], int]) -> Iterator[Callable[[], bool]]:
+    """Within it the first Ctrl-C, SIGTERM or SIGHUP is only noted, and said to be; only the main thread may ask for that.
+
+    ``step``: the number of the step that is under way.
+    """
     noted: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
@@ -29,6 +33,11 @@ def interruptible() -> Iterator[Callable[[], bool]]:
         noted.append(number)
         if number == signal.SIGHUP:
             hangup.mute()
+        else:  # past Python's buffers, which this may have interrupted in the middle of a line
+            with suppress(OSError):
+                os.write(
+                    2, f"\ngimbal: stopping after step {step()}, with a checkpoint; once more to stop now\n".encode()
+                )
         restore()
 
     def restore() -> None:

@@ -110,12 +110,13 @@ class Trainer:
         self.edited = bool(edited)  # since the checkpoint
         for doubt in (*edited, *compose.accepted(run, self.rewards, self.policy)):
             self.note(doubt)
+        curriculum, budget = compose.live(run)
         self.pipeline = Pipeline(
             Parts(
                 engine=self.engine,
                 scorer=self.faults.around_scorer(self.host.scorer, run.seed),
-                curriculum=run.curriculum.start(run.tasks, run.seed),
-                budget=run.budget.start(run.num_generations, run.sampling.max_length),
+                curriculum=curriculum,
+                budget=budget,
                 rewards=self.rewards,
                 filters=run.filters,
                 sampling=run.sampling,
@@ -256,6 +257,7 @@ class Trainer:
 
     def save(self, directory: Path, totals: Mapping[str, Any]) -> Path:
         self.begin()
+        checkpoint.savable(*self.pipeline.observers)
         states = {name: one.state_dict() for name, one in self.deliveries.items()}
         state = {
             "learner": self.learner.save_state(),
@@ -404,7 +406,7 @@ class TrainingSession:
             self.trackers.log(0, self.totals["before"])
         if (row := self.totals.pop("unevaluated", None)) is not None:  # the step's evaluation ended the run
             self._finish(trainer.learner.version, row)
-        with interruptible() as interrupted:
+        with interruptible(lambda: trainer.learner.version + 1) as interrupted:
             while trainer.learner.version < run.steps:
                 self._step()
                 last = trainer.learner.version == run.steps
@@ -458,7 +460,8 @@ class TrainingSession:
             self.console.alarm(sentence)
 
     def _save(self) -> Path:
-        return self.trainer.save(self.directory, self.totals)
+        with best.kept(self.directory, self.trainer.learner):
+            return self.trainer.save(self.directory, self.totals)
 
     def _evaluated(self) -> Mapping[str, float]:
         """The figures of an evaluation; a model better than all earlier ones is saved."""

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from gimbal.config.own import wrong
-from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum, AbstractFilter, Begun, Plan, Progress
+from gimbal.config.own import numbers, wrong
+from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum, AbstractFilter, AbstractObserver, Begun, Progress
 from gimbal.dataflow.staleness import AbstractStaleness
 from gimbal.engines.base import AbstractEngine, Finished, Request
 from gimbal.ops.seeds import stable_hash
@@ -27,12 +27,10 @@ from gimbal.report.selection import Selection
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import answered, follow_ups
 from gimbal.runtime.base import AbstractScorer, Scored
+from gimbal.runtime.budgeted import further, plans
+from gimbal.runtime.patience import Patience, Starved
 
-MOST_TOLD = 3
-
-
-class Starved(ValueError):
-    """Too many groups in a row were dropped: there is nothing to learn from."""
+__all__ = ["Parts", "Pipeline", "Starved"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +67,12 @@ class Pipeline:
         # Of groups taken back, to be given out again before others; then what the curriculum gave of a round that is not whole yet.
         self.returned: deque[Task] = deque()
         self.version = -1  # the last learner step reported to curriculum and budget
-        self.patience = max_empty_batches * pace.groups_per_step
+        self.patience = Patience(
+            max_empty_batches * pace.groups_per_step,
+            least=parts.least,
+            rewards=[reward.name for reward in parts.rewards],
+            note=parts.note,
+        )
         self.dispatched = 0  # groups so far; the next group's index
         self.version_at_dispatch: dict[int, int] = {}  # of every outstanding group
         self.tasks: dict[int, Task] = {}  # of groups in flight
@@ -79,16 +82,14 @@ class Pipeline:
         self.scoring: dict[int, Group] = {}  # with the scorer
         # (its round, rollouts asked for so far) of each group that may still grow.
         self.rounds: dict[int, tuple[int, int]] = {}
+        self.grown: Counter[int] = Counter()  # how often each of these has been given more
         self.waiting: dict[int, tuple[Group, Scored]] = {}  # as drawn and as scored: for the rest of its round
         self.store: dict[int, Group] = {}  # finished, scored, admitted, by index
         self.drops: Counter[str] = Counter()  # groups, by reason, and "rollouts/REASON", over the whole run
-        self.dropped_in_a_row = 0
         self.generated = Counter[str]()  # rollouts and decisions drawn over the whole run
         self.bought = Counter[str]()  # decisions trained on, and groups whose scores differ, over the whole run
         self.selection = Selection()
-        self.broke: Drop | None = None  # the latest broken episode in this process
-        self.befell: Counter[str] = Counter()  # reasons of the groups dropped in a row, in this process
-        self.told = 0  # broken episodes already reported to the user in this process
+        self.lonely = False  # whether the user has been told in this process of groups with nothing to compare
         self.uncollected: list[Finished] = []
         self.oversampling = 1.0  # groups asked for, for each one wanted; the trainer sets it before each batch
         # Groups since the last batch, and those of them that nothing dropped but as surplus.
@@ -164,9 +165,7 @@ class Pipeline:
             if not all(index in self.waiting for index in indices):
                 continue
             begun = [Begun(group=self._scored(index), asked=self.rounds[index][1]) for index in indices]
-            more = self.parts.budget.more(begun)
-            if not isinstance(more, list | tuple) or len(more) != len(begun) or not all(n >= 0 for n in more):
-                raise wrong(self.parts.budget, "more", more, f"a list of {len(begun)} numbers of rollouts, 0 or above")
+            more = further(self.parts.budget, begun, self.grown)
             for index, count in zip(indices, more, strict=True):
                 if count:
                     self._draw_more(index, int(count))
@@ -189,6 +188,7 @@ class Pipeline:
         self.tasks[index], self.arrived[index] = drawn.task, arrived
         self.planned[index] = self.expected[index] = len(drawn.episodes) + count
         self.rounds[index] = number, asked + count
+        self.grown[index] += 1
         self._submit(index, task, range(asked, asked + count), drawn.rollouts[0].sampling)
 
     def _dispatch(self, version: int) -> None:
@@ -197,16 +197,13 @@ class Pipeline:
             # First what was taken back, or a curriculum's order would never be finished.
             task = self.parts.curriculum.next()
             if not isinstance(task, Task):
-                raise wrong(self.parts.curriculum, "next", task, "a Task(id=..., prompt=...)")
+                raise wrong(self.parts.curriculum, "next", task, "a Task(id=..., prompt=...), from gimbal.records")
             self.returned.append(task)
         if not wanted:
             return
         tasks = [self.returned[n] for n in range(wanted)]
-        plans = self.parts.budget.plan(tasks)
-        if not isinstance(plans, list | tuple) or [type(plan) for plan in plans] != [Plan] * wanted:
-            raise wrong(self.parts.budget, "plan", plans, f"a list of {wanted} Plan(rollouts=..., max_length=...)")
-        first = self.dispatched
-        for task, plan in zip(tasks, plans, strict=True):
+        first, planned = self.dispatched, plans(self.parts.budget, tasks)
+        for task, plan in zip(tasks, planned, strict=True):
             self.returned.popleft()
             index, self.dispatched = self.dispatched, self.dispatched + 1
             self.version_at_dispatch[index] = version
@@ -227,8 +224,7 @@ class Pipeline:
         """Store the result, and score its group once that is complete; returns (group, reason) if too little of it is left to score."""
         (index, sample), outcome = finished.key, finished.settled
         if isinstance(outcome, Drop) and outcome.said:
-            self.broke = outcome
-            self._tell(self.tasks[index], outcome)
+            self.patience.broken(self.tasks[index], outcome)
         arrived = self.arrived[index] = {**self.arrived[index], sample: outcome}
         given_up = None
         if len(arrived) == self.expected[index] and not self._ask(index):
@@ -237,7 +233,7 @@ class Pipeline:
                 self.parts.scorer.submit(group)  # a reward may raise, and then nothing must have changed
                 self.scoring[index] = group
             del self.arrived[index], self.tasks[index], self.expected[index], self.planned[index]
-            self.drops.update(f"rollouts/{one.reason}" for one in arrived.values() if isinstance(one, Drop))
+            self._left(Counter(one.reason for one in arrived.values() if isinstance(one, Drop)))
             if isinstance(group, Drop):
                 self.finished += 1
                 given_up = index, group.reason
@@ -282,9 +278,10 @@ class Pipeline:
         _, verdict = self.waiting.pop(index)
         outcome = verdict.outcome
         assert isinstance(outcome, Group), index
-        del self.rounds[index]
+        self._alone(outcome, self.rounds.pop(index)[1])
+        self.grown.pop(index, None)
         self.finished += 1
-        self.drops.update({f"rollouts/{reason}": count for reason, count in verdict.lost.items()})
+        self._left(verdict.lost)
         self.seen.append(outcome)
         self.bought["groups"] += bool(outcome.score_G.max() > outcome.score_G.min())
         self.selection.scored(outcome, self.generated["decisions"])
@@ -296,7 +293,7 @@ class Pipeline:
             if isinstance(outcome, Group):
                 before, outcome = outcome, rule(outcome)
                 if not isinstance(outcome, Group | Drop):
-                    raise wrong(rule, "__call__", outcome, 'the Group, or Drop("its reason")')
+                    raise wrong(rule, "__call__", outcome, 'the Group, or Drop("its reason"), both from gimbal.records')
                 self._count_lost(before, outcome, type(rule).__name__)
                 if isinstance(outcome, Group) and len(outcome.episodes) < min(self.parts.least, len(before.episodes)):
                     # What filters leave must have something to compare, as what the engine leaves: see _group.
@@ -304,9 +301,7 @@ class Pipeline:
         if isinstance(outcome, Drop):
             self._give_up(index, outcome.reason)
         else:
-            # Patience is for drops in a row: one group that gets through shows that the filters can be passed.
-            self.dropped_in_a_row = 0
-            self.befell.clear()
+            self.patience.passed()
             self.admitted += 1
             self.store[index] = outcome
             if len(self.store) > self.pace.capacity:  # only with oversampling; the latest dispatched, never the slowest
@@ -330,12 +325,30 @@ class Pipeline:
         if not isinstance(after, Group):
             return
         if (gone := len(before.episodes) - len(after.episodes)) > 0:
-            self.drops[f"rollouts/{reason}"] += gone
+            self._left({reason: gone})
         counted = {id(row.decisions): int(row.mask_S.sum()) for row in before.rows}
         # 0: one was put in its place.
         was = [(counted.get(id(row.decisions), 0), int(row.mask_S.sum())) for row in after.rows]
         if masked := sum(max(0, earlier - now) for earlier, now in was):
             self.drops[f"decisions/{reason}"] += masked
+
+    def _left(self, reasons: Mapping[str, int]) -> None:
+        """Count rollouts that left their groups."""
+        self.drops.update({f"rollouts/{reason}": count for reason, count in reasons.items()})
+        self.patience.rollouts.update(reasons)
+
+    def _alone(self, group: Group, asked: int) -> None:
+        """Tell the user, once, of a group that was given fewer rollouts than the estimator compares: nothing else would show it."""
+        if asked < self.parts.least and not self.lonely:
+            self.lonely = True
+            self.parts.note(
+                f"{type(self.parts.budget).__name__} gives task {group.task.id} {asked} rollout, and the advantage compares at least "
+                f"{self.parts.least} of a group: such a group trains with a gradient of 0"
+            )
+
+    @property
+    def observers(self) -> tuple[AbstractObserver, ...]:
+        return self.parts.curriculum, self.parts.budget
 
     @property
     def _flying(self) -> int:
@@ -350,19 +363,7 @@ class Pipeline:
     def _give_up(self, index: int, reason: str) -> None:
         """Drop the group; after too many in a row there is nothing to learn from."""
         self._lose(index, reason)
-        self.dropped_in_a_row += 1
-        self.befell[reason] += 1
-        if self.dropped_in_a_row >= self.patience:
-            raise Starved(self._starved())
-
-    def _tell(self, task: Task, broken: Drop) -> None:
-        if self.told < MOST_TOLD:
-            self.told += 1
-            more = "; further ones are only counted, in drops/rollouts/REASON" if self.told == MOST_TOLD else ""
-            which = broken.task or task.id
-            self.parts.note(
-                f"a rollout of task {which} failed and was removed from its group ({broken.reason}): {broken.said}{more}"
-            )
+        self.patience.dropped(reason, self.drops)
 
     def _stuck(self) -> str:
         """Nothing is in flight, stored or scored: a part broke its contract."""
@@ -379,6 +380,7 @@ class Pipeline:
         self.drops[reason] += 1
         self.selection.lost(index, reason)
         self.rounds.pop(index, None)
+        self.grown.pop(index, None)
         del self.version_at_dispatch[index]
 
     def _batch(self, version: int) -> list[int]:
@@ -409,36 +411,17 @@ class Pipeline:
         del self.version_at_dispatch[index]
         return self.store.pop(index)
 
-    def _starved(self) -> str:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in self.drops.most_common())
-        all_gone = f"the last {self.dropped_in_a_row} groups were all dropped (in all: {reasons}), so there is nothing to train on. "
-        if (
-            self.broke is not None
-            and 2 * (self.befell[self.broke.reason] + self.befell["too_few"]) > self.dropped_in_a_row
-        ):
-            return f"{all_gone}Their rollouts failed, most recently with: {self.broke.said}"
-        if 2 * self.befell["unscored"] > self.dropped_in_a_row:
-            names = " and ".join(reward.name for reward in self.parts.rewards)
-            return (
-                f"{all_gone}The reward {names} returned None, which is no score, for every completion of {self.befell['unscored']} of "
-                "them: return a number for each completion that it can judge (0.0 for a wrong one)"
-            )
-        return (
-            f"{all_gone}If every answer fails, the tasks are too hard for this policy or the reward never pays; if every answer is "
-            "correct, they are too easy: try `gimbal eval`, other tasks, more generations, or a recipe without the filter"
-        )
-
     def metrics(self) -> dict[str, float]:
         """Metrics of curriculum and budget, and how much of what was generated trained."""
         bought = {name: float(self.bought[name]) for name in ("trained", "groups")}
         if self.generated["decisions"]:
             bought["groups_per_1000"] = 1000 * self.bought["groups"] / self.generated["decisions"]
         named = {
-            "curriculum": self.parts.curriculum.metrics(),
-            "budget": self.parts.budget.metrics(),
+            "curriculum": numbers(self.parts.curriculum, self.parts.curriculum.metrics()),
+            "budget": numbers(self.parts.budget, self.parts.budget.metrics()),
             "signal": bought,
         }
-        return {f"{room}/{name}": float(value) for room, found in named.items() for name, value in found.items()}
+        return {f"{room}/{name}": value for room, found in named.items() for name, value in found.items()}
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -450,11 +433,11 @@ class Pipeline:
             "planned": dict(self.planned),
             "scoring": dict(self.scoring),
             "rounds": dict(self.rounds),
+            "grown": dict(self.grown),
             "waiting": dict(self.waiting),
             "version": self.version,
             "store": dict(self.store),
             "drops": dict(self.drops),
-            "dropped_in_a_row": self.dropped_in_a_row,
             "generated": dict(self.generated),
             "bought": dict(self.bought),
             "selection": self.selection.state_dict(),
@@ -468,7 +451,7 @@ class Pipeline:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.dispatched, self.dropped_in_a_row = state["dispatched"], state["dropped_in_a_row"]
+        self.dispatched = state["dispatched"]
         self.version_at_dispatch, self.tasks = dict(state["version_at_dispatch"]), dict(state["tasks"])
         self.arrived, self.expected = dict(state["arrived"]), dict(state["expected"])
         self.planned = dict(state["planned"])
@@ -476,6 +459,7 @@ class Pipeline:
         unscored = {index: len(group.episodes) for index, group in state["scoring"].items()} | self.planned
         # Checkpoints of before have none.
         self.rounds = dict(state.get("rounds", {index: (index, count) for index, count in unscored.items()}))
+        self.grown = Counter(state.get("grown", {}))
         self.store, self.seen = dict(state["store"]), list(state["seen"])
         self.uncollected = list(state["uncollected"])
         self.finished, self.admitted, self.kept_frac = state["counts"]

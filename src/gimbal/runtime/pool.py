@@ -131,7 +131,7 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
                 self.schedule.nothing()
         return finished
 
-    def cancel(self, key: Key) -> Rollout | None:
+    def cancel(self, key: Key) -> Rollout | Drop | None:
         """What a worker has drawn of it so far is not fetched."""
         with self.fleet.changed:
             self.schedule.pipeline("c", key)
@@ -140,7 +140,7 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
             for item in self.inbox:
                 if item.key == key:
                     self.inbox.remove(item)
-                    return None if isinstance(item.outcome, Drop) else item.outcome.last
+                    return item.cancelled
             if key in self.ledger.held or key in self.ledger.waiting:
                 worker = self.ledger.cancel(key)
                 if worker is not None:

@@ -16,7 +16,7 @@ from gimbal.dataflow.replay.swarm import Swarm
 from gimbal.engines.base import AbstractEngine, Finished, Request
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Reading, Receipt
-from gimbal.records import Drop, Episode, Group, Rollout
+from gimbal.records import Drop, Group, Rollout
 from gimbal.report.files import JsonLines
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime import device
@@ -150,11 +150,11 @@ class ReplayEngine(AbstractEngine):
             del self.requests[key]
         return [self.finished.pop(key) for key in keys]
 
-    def cancel(self, key: Key) -> Rollout | None:
+    def cancel(self, key: Key) -> Rollout | Drop | None:
         self.tape.expect("c", list(key))
         del self.requests[key]
         held = self.finished.pop(key, None)
-        return held.outcome.last if held and isinstance(held.outcome, Episode) else None
+        return held.cancelled if held else None
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
         self.tape.expect("v", version)

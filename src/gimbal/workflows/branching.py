@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.records import Drop, Episode, Rollout
 from gimbal.workflows.base import AbstractWorkflow, Attempt, Steps
 from gimbal.workflows.over_rows import AbstractOverRows
@@ -39,6 +41,14 @@ class Branching(AbstractOverRows, AbstractWorkflow):
                 f"Branching has {self.trunks} trunks and {self.places} places to split at; both must be at least 1"
             )
         super().__post_init__()
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from super().fits(whole)
+        if self.trunks >= (size := whole.run.num_generations):
+            yield Refusal(
+                f"Branching has {self.trunks} trunks, and a group has {size} rollouts, so nothing branches: "
+                f"workflow.trunks={max(1, size // 2)}, or workflow='SingleTurn()'"
+            )
 
     def __call__(self, attempt: Attempt) -> Steps:
         outcomes: dict[int, Episode | Drop] = {}

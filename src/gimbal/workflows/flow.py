@@ -55,7 +55,7 @@ class Flow:
         self.asked: dict[int, OpenCall] = {}
         self.count = 0  # of calls
         self.idle = 0  # how often a generator went on since the last new decision
-        self.drawn = 0  # decisions
+        self.drawn = 0  # decisions of the policy, as an Episode counts them
         self.rows: dict[int, int] = {}  # begun so far, by sample
         self.roles: dict[Key, str] = {}  # that drew each row, by (sample, row)
         self.seats: dict[int, Seat] = {}
@@ -104,8 +104,9 @@ class Flow:
             self.last = answer
             if isinstance(asked.call, Draw | Fork):
                 self.roles[answer.sample, answer.row] = answer.role
-        if new := _new(asked.call, answer):
-            self.idle, self.drawn = 0, self.drawn + new
+        if new := new_in(asked.call, answer):
+            self.idle = 0
+            self.drawn += 0 if isinstance(asked.call, Ask) else new
         self.journal.append((number, shortened(asked.call, answer)))
         self._deliver(asked.strand, asked.place, answer)
 
@@ -122,12 +123,13 @@ class Flow:
             self.ready.append((strand, strand.answers if strand.several else strand.answers[0]))
 
 
-def _new(call: Any, answer: Any) -> int:
-    """How many decisions were drawn for it, what it was told among them."""
+def new_in(call: Any, answer: Any) -> int:
+    """How many decisions were drawn for it, what it was told among them but not what it was forced to."""
     if not isinstance(answer, Rollout) or not isinstance(call, Draw | Fork | Ask):
         return 0
-    row = None if isinstance(call, Ask) else call.row
-    return answer.length - (0 if row is None else call.at if isinstance(call, Fork) else row.length)
+    if isinstance(call, Fork):
+        return answer.length - call.at - len(call.forced)
+    return answer.length - (0 if isinstance(call, Ask) or call.row is None else call.row.length)
 
 
 def sample_of(flow: Flow, call: Any) -> int:

@@ -13,6 +13,8 @@ from gimbal.workflows.base import AbstractWorkflow, Attempt, Steps
 from gimbal.workflows.demonstrated import Demonstrated
 from gimbal.workflows.single import SingleTurn
 
+COLUMN = "completion"  # of what a guide writes
+
 
 @dataclass(frozen=True, kw_only=True)
 class Guided(AbstractWorkflow):
@@ -43,6 +45,9 @@ class Guided(AbstractWorkflow):
     def accepts(self, task: Task) -> None:
         self.others.accepts(task)
 
+    def columns(self) -> frozenset[str]:
+        return frozenset({COLUMN} if self.guides else ())
+
     def effects(self) -> frozenset[str]:
         return super().effects() | {GUIDES}
 
@@ -57,5 +62,5 @@ class Guided(AbstractWorkflow):
             )
 
     def __call__(self, attempt: Attempt) -> Steps:
-        guided = attempt.sample < self.guides and "completion" in attempt.task.columns
+        guided = attempt.sample < self.guides and COLUMN in attempt.task.columns
         return (yield from (Demonstrated() if guided else self.others)(attempt))

@@ -109,15 +109,15 @@ class Lookahead(AbstractWorkflow):
         share = next(share for step, share in reversed(self.shares) if step <= attempt.memory)
         width = min(len(attempt.samples), math.floor(share * len(attempt.samples) + 0.5))
         branches: dict[int, Branch] = {}
-        spent = (yield from self._grow(attempt, attempt.samples[:width], branches)) if width else 0
+        drawn = (yield from self._grow(attempt, attempt.samples[:width], branches)) if width else 0
         ended = [sample for sample, branch in branches.items() if not branch.open]
         missing = [sample for sample in attempt.samples[:width] if sample not in branches]
         for sample in ended:
-            branch = branches.pop(sample)
-            spent += branch.row.length - branch.born
+            del branches[sample]
         calls = [self._rest(attempt, sample, branches, sample in missing) for sample in attempt.samples]
         rows = yield calls
-        return _episodes(rows, branches, spent)
+        drawn += sum(row.length - (call.row.length if call.row else 0) for call, row in zip(calls, rows, strict=True))
+        return _episodes(rows, branches, drawn)
 
     def _rest(self, attempt: Attempt, sample: int, branches: dict[int, Branch], missing: bool) -> Draw | Fork:
         """The sampled part of a row. A row may only branch off one of a lower sample."""
@@ -130,38 +130,40 @@ class Lookahead(AbstractWorkflow):
         return Draw(task=attempt.task, sample=sample, sampling=attempt.sampling)
 
     def _grow(self, attempt: Attempt, samples: Sequence[int], branches: dict[int, Branch]) -> Steps:
-        """Fills ``branches`` by their samples; returns how many tokens those that were cut had cost."""
+        """Fills ``branches`` by their samples; returns how many tokens were drawn for it, those of cut ones too."""
         greedy = replace(attempt.sampling, temperature=0.0)
         most = min(self.longest, attempt.sampling.max_length - 1)
-        reach, seen, spent = min(self.ages[-1], most), 0, 0
+        reach, seen = min(self.ages[-1], most), 0
         if most < 2:
             return 0
         begun = yield Draw(task=attempt.task, sample=samples[0], sampling=greedy, most=max(2, reach))
         branches[samples[0]] = Branch(row=begun, born=0, parent=None)
+        drawn = begun.length
         reach = max(2, reach)
         while True:
             for at in range(seen, reach - 1):
-                yield from self._open(branches, samples, at, reach, greedy)
-                spent += self._cut(branches, at)
+                drawn += yield from self._open(branches, samples, at, reach, greedy)
+                self._cut(branches, at)
             seen = reach - 1
             young = any(branch.open and reach - branch.born < self.ages[-1] for branch in branches.values())
             going = {sample: branch for sample, branch in branches.items() if branch.open}
             if not going or reach == most or (len(branches) == len(samples) and not young):
-                return spent
+                return drawn
             further = min(reach + self.ages[-1], most) - reach
             rows = yield [Draw(row=branch.row, sampling=greedy, most=further) for branch in going.values()]
             for branch, row in zip(going.values(), rows, strict=True):
+                drawn += row.length - branch.row.length
                 branch.row = row
             reach += further
 
     def _open(
         self, branches: dict[int, Branch], samples: Sequence[int], at: int, reach: int, greedy: AbstractSampling
     ) -> Steps:
-        """Branches off those that have a rival at this place, as far as there is room."""
+        """Branches off those that have a rival at this place, as far as there is room; returns how many tokens were drawn."""
         parents = [branch for branch in branches.values() if self._splits(branch, at)]
         free = [sample for sample in samples if sample not in branches]
         if not parents or not free:
-            return
+            return 0
         pairs = list(zip(parents, free, strict=False))
         calls = [
             Fork(row=p.row, at=at, forced=(int(p.row.rival_S[at]),), sample=s, sampling=greedy, most=reach - at - 1)
@@ -171,6 +173,7 @@ class Lookahead(AbstractWorkflow):
         rows = yield calls
         for (parent, sample), row in zip(pairs, rows, strict=True):
             branches[sample] = Branch(row=row, born=at, parent=parent)
+        return sum(row.length - at - 1 for row in rows)  # the rival was not drawn
 
     def _splits(self, branch: Branch, at: int) -> bool:
         row = branch.row
@@ -180,9 +183,8 @@ class Lookahead(AbstractWorkflow):
         likeliest, rival = math.exp(float(row.behavior_S[at])), math.exp(float(row.rival_logprob_S[at]))
         return rival > self.above and likeliest - rival < self.within
 
-    def _cut(self, branches: dict[int, Branch], at: int) -> int:
-        """Remove branches too similar to their parent at this position; returns the tokens that they cost."""
-        spent = 0
+    def _cut(self, branches: dict[int, Branch], at: int) -> None:
+        """Remove branches too similar to their parent at this position."""
         for sample, branch in list(branches.items()):
             parent, own = branch.parent, at + 1 - branch.born
             if parent is None or own not in self.ages or parent not in branches.values():
@@ -193,11 +195,9 @@ class Lookahead(AbstractWorkflow):
             mine, theirs = branch.ids(branch.born, at + 1), parent.ids(branch.born, at + 1)
             if edit_distance(mine, theirs) / own < self.alike:
                 del branches[sample]
-                spent += branch.row.length - branch.born
-        return spent
 
 
-def _episodes(rows: Sequence[Rollout], branches: dict[int, Branch], spent: int) -> list[Episode]:
+def _episodes(rows: Sequence[Rollout], branches: dict[int, Branch], drawn: int) -> list[Episode]:
     """With what was not sampled masked out, and each row as a branch of the earlier one that it has most in common with."""
     grown = {sample: branch.row.length for sample, branch in branches.items()}
     ends: list[tuple[int, Branch]] = []
@@ -211,8 +211,10 @@ def _episodes(rows: Sequence[Rollout], branches: dict[int, Branch], spent: int) 
             own_S = torch.arange(row.length) >= length
             row = replace(row, mask_S=row.mask_S & own_S, fork=(other.row.sample, most) if most else None)
             ends.append((length, mine))
-        episodes.append(Episode(rows=(row,), spent=0 if episodes else spent))
-    return episodes
+        episodes.append(Episode.of(row))
+    # Their rows hold forced tokens, which were not drawn, and lack what was cut: by their sum the group costs what it drew.
+    spent = drawn - sum(episode.drawn for episode in episodes)
+    return [replace(episodes[0], spent=spent), *episodes[1:]]
 
 
 def _common(one: Branch, other: Branch, upto: int) -> int:

@@ -34,8 +34,9 @@ class Pruning(AbstractWorkflow):
     weights arrive, from the rollouts that ended since, by cross-entropy; ``reward`` says which are right (0.5 or more). Nothing is
     pruned before it has learned ``warm_up`` times. No gradient reaches the policy. Each sampler process has its own head.
 
-    Log-probabilities: each is the policy's own. What is left is no sample of the policy, as published; it is one if weighted by 1 / p_i
-    (``inclusion``), which advantages.InclusionNormalized does. The head needs no weights: whether a rollout is left depends on what it
+    Log-probabilities: each is the policy's own. What is left is no sample of the policy, as published; advantages.InclusionNormalized
+    weights it by 1 / p_i (``inclusion``), which is right in expectation up to a bias: delta makes p_i depend on the whole group, and
+    not on the rollout alone. The head needs no weights: whether a rollout is left depends on what it
     reads. Pass rates describe what is left, and evaluations must not use this workflow.
 
     Since delta fixes the mean, ``aim`` acts only through the clip: where most rollouts fail, the rule prunes the few that may succeed.

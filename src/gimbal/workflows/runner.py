@@ -26,6 +26,7 @@ from gimbal.engines.base import (
     Finished,
     Request,
     Witness,
+    cut_short,
     row_key,
 )
 from gimbal.ops.deadline import DESK, Call
@@ -35,7 +36,7 @@ from gimbal.records import AbstractSampling, Drop, Episode, Rollout
 from gimbal.workflows.acting import attack_sandboxes, seat
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Ask, Attempt, Draw, Fork, Read, Stop
 from gimbal.workflows.checks import checked, endless, refused, unusable
-from gimbal.workflows.flow import Flow, Key, OpenCall, lengthened, restored, role_of, sample_of, saved
+from gimbal.workflows.flow import Flow, Key, OpenCall, lengthened, new_in, restored, role_of, sample_of, saved
 from gimbal.workflows.rows import branched, joined, newest_turn
 from gimbal.workflows.single import SingleTurn
 from gimbal.workflows.words import SPOKEN, Words
@@ -116,7 +117,7 @@ class Runner(AbstractEngineAround):
         self.seconds += time.perf_counter() - began
         return done
 
-    def cancel(self, key: Key) -> Rollout | None:
+    def cancel(self, key: Key) -> Rollout | Drop | None:
         for request in self.entering:
             if request.key == key:
                 self.entering.remove(request)
@@ -124,7 +125,7 @@ class Runner(AbstractEngineAround):
         for item in self.done:
             if item.key == key:
                 self.done.remove(item)
-                return None if isinstance(item.outcome, Drop) else replace(item.outcome.last, stop="cancelled")
+                return item.cancelled
         if key in self.plain:
             self.plain.remove(key)
             return self.inner.cancel(key)
@@ -132,8 +133,7 @@ class Runner(AbstractEngineAround):
         flow.gone.add(key[1])
         if flow.gone < set(flow.attempt.samples):
             return None  # the others of its group need the rows that it may yet draw
-        row = self._give_up(flow)
-        return None if row is None or not bool(row.mask_S.any()) else replace(row, stop="cancelled")
+        return cut_short(self._give_up(flow), flow.drawn)
 
     def partial_rollouts(self) -> list[Finished]:
         raise ValueError(
@@ -302,15 +302,18 @@ class Runner(AbstractEngineAround):
     def _cancel(self, role: str, key: Key) -> Rollout | None:
         """What an engine has generated for a cancelled call, even if it ended in this same step."""
         came = self.came.pop((role, key), None)
-        return self._engines[role].cancel(key) if came is None else came.rollout
+        held = self._engines[role].cancel(key) if came is None else came.rollout
+        return held if isinstance(held, Rollout) else None
 
     def _give_up(self, flow: Flow) -> Rollout | None:
-        """Cancel the call; returns its unfinished row, if there is one."""
+        """Cancel its calls, and count what they have drawn so far; returns the unfinished row, if there is one."""
         row = flow.last
         for asked in list(flow.asked.values()):
             if asked.key is not None:
                 drawn = self._cancel(self._owner(asked.call), asked.key)
-                row = self._row(flow, asked, drawn) if drawn is not None and not isinstance(asked.call, Ask) else row
+                if drawn is not None and not isinstance(asked.call, Ask):
+                    row = self._row(flow, asked, drawn)
+                    flow.drawn += new_in(asked.call, row)
             if asked.under_way is not None:
                 DESK.give_up(asked.under_way)
         for sample in flow.attempt.samples:
@@ -378,13 +381,9 @@ class Runner(AbstractEngineAround):
         attempt, wanted = flow.attempt, self._sampling(flow, call)
         task = attempt.task if isinstance(call, Fork) or call.task is None else call.task
         row = call.row if isinstance(call, Draw | Fork) else None
-        told = (
-            list(call.forced)
-            if isinstance(call, Fork)
-            else self.words.told(call) or []
-            if isinstance(call, Draw)
-            else []
-        )
+        told = list(call.forced) if isinstance(call, Fork) else []
+        if isinstance(call, Draw):
+            told = self.words.told(call) or []
         begun = len(told) + (0 if row is None else call.at if isinstance(call, Fork) else row.length)
         asked = wanted
         if not isinstance(call, Ask):

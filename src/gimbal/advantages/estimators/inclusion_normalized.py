@@ -21,14 +21,18 @@ class InclusionNormalized(AbstractAdvantage):
     w_i = min(1 / inclusion_i, most),  m = sum_g w R / sum_g w,  s^2 = n / (n - ddof) sum_g w (R - m)^2 / sum_g w,
 
     A_i = (w_i / mean w) (R_i - m) / (s + eps), with n rollouts of the group and the mean of w over the batch: a group counts by how
-    many it drew, not by how many are left. ``inclusion`` is the probability with which the sampler kept the rollout; it must follow
-    from the rollout itself.
+    many it drew, not by how many are left. ``inclusion`` is the probability with which the sampler kept the rollout. The sums below
+    are exact in expectation where it follows from the rollout itself, as Aborting's does; Pruning's depends on its whole group too.
 
     - all inclusions of the batch equal, or ``most`` = 1: GroupNormalized.
     - all rewards of a group equal, or a group of one: A = 0.
 
     Sums weighted by 1 / inclusion equal the sums over all rollouts in expectation; m, s and the mean of w are quotients of such sums,
-    each with a bias of order one over the number of rollouts in it. A group of which fewer than two are left teaches nothing.
+    each with a bias of order one over the number of rollouts in it. So in small groups a bias against rarely kept rollouts remains:
+    each is part of its own baseline, and the more so the larger its weight; a group of which fewer than two are left teaches nothing;
+    and ``most`` cuts weights. Measured on Aborting with its defaults: the credit of a right rollout by quartile of length, relative to
+    the shortest, is 1, .92, .82, .72 with up to 60 tokens after the marker (unweighted 1, .69, .47, .31), and 1, .76, .59, .32 with up
+    to 120 (unweighted 1, .46, .22, .09).
 
     Confidence: abstract only; ours: everything except that survivors are weighted by their inverse probability.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gimbal.config.own import told
 from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, Plan
 from gimbal.records import Task
 
@@ -17,6 +18,9 @@ class Fixed(AbstractBudgetSpec):
     says.
     """
 
+    def accepts(self, task: Task) -> None:
+        wanted(task, 1)
+
     def start(self, rollouts: int, max_length: int) -> FixedBudget:
         return FixedBudget(rollouts, max_length)
 
@@ -28,6 +32,19 @@ class FixedBudget(AbstractBudget):
         self.rollouts, self.max_length = rollouts, max_length
 
     def plan(self, tasks: Sequence[Task]) -> list[Plan]:
-        return [
-            Plan(rollouts=int(task.columns.get(COLUMN, self.rollouts)), max_length=self.max_length) for task in tasks
-        ]
+        return [Plan(rollouts=wanted(task, self.rollouts), max_length=self.max_length) for task in tasks]
+
+
+def wanted(task: Task, rollouts: int) -> int:
+    """How many its column says, or else these."""
+    if (value := task.columns.get(COLUMN)) is None:
+        return rollouts
+    try:
+        if int(value) == float(value) >= 1 and not isinstance(value, bool):
+            return int(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError(
+        f"task {task.id}: its column {COLUMN} is {told(value)}; it must be a whole number of rollouts, 1 or above, or be left out or "
+        "empty for the run's num_generations"
+    )

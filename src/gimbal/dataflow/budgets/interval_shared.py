@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gimbal.composition import GROWS
+from gimbal.composition import GROWS, Advice, Composition, Refusal, Verdict
 from gimbal.dataflow.base import AbstractBudgetSpec, Begun, Plan
 from gimbal.dataflow.budgets.sizes import AbstractSizedBudget
 from gimbal.dataflow.success import outcomes
@@ -54,6 +54,19 @@ class IntervalShared(AbstractBudgetSpec):
 
     def effects(self) -> frozenset[str]:
         return frozenset({GROWS})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        mean = whole.run.num_generations
+        if self.first > mean:
+            yield Refusal(
+                f"IntervalShared begins with {self.first} rollouts of each task, and num_generations={mean} is its average: "
+                f"num_generations={2 * self.first}, or budget.first=0 for half"
+            )
+        elif mean == (self.first or max(2, mean // 2)):
+            yield Advice(
+                f"IntervalShared begins with all {mean} rollouts that each task gets on average, so it shares none: "
+                f"num_generations={2 * mean}" + (", or budget.first=0 for half" if self.first else "")
+            )
 
     def start(self, rollouts: int, max_length: int) -> IntervalSharedBudget:
         return IntervalSharedBudget(self, rollouts, max_length)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from gimbal.composition import GROWS, Composition, Refusal, Verdict
+from gimbal.config.own import started
 from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, Begun, Plan, Progress
 from gimbal.dataflow.budgets.interval_shared import IntervalShared
 from gimbal.dataflow.success import outcomes
@@ -85,8 +86,11 @@ class Seeded(AbstractBudgetSpec):
                 "budget.inside='IntervalShared()', or inside='UntilMixed()'"
             )
 
+    def accepts(self, task: Task) -> None:
+        self.inside.accepts(task)
+
     def start(self, rollouts: int, max_length: int) -> SeededBudget:
-        return SeededBudget(self, self.inside.start(rollouts, max_length))
+        return SeededBudget(self, started(self.inside, AbstractBudget, rollouts, max_length))
 
 
 class SeededBudget(AbstractBudget):

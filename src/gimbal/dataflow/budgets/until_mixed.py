@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gimbal.composition import GROWS
+from gimbal.composition import GROWS, Advice, Composition, Refusal, Verdict
 from gimbal.dataflow.base import AbstractBudgetSpec, Begun, Plan
 from gimbal.dataflow.budgets.sizes import AbstractSizedBudget
 from gimbal.dataflow.success import outcomes
@@ -40,6 +40,19 @@ class UntilMixed(AbstractBudgetSpec):
 
     def effects(self) -> frozenset[str]:
         return frozenset({GROWS})
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        most = whole.run.num_generations
+        if self.first > most:
+            yield Refusal(
+                f"UntilMixed begins with {self.first} rollouts of a task, and num_generations={most} is the most that it may have: "
+                f"num_generations={2 * self.first}, or a budget.first below {most}"
+            )
+        elif self.first == most:
+            yield Advice(
+                f"UntilMixed begins with all {most} rollouts that a task may have, so it adds none: num_generations={2 * most}, or a "
+                f"budget.first below {most}"
+            )
 
     def start(self, rollouts: int, max_length: int) -> UntilMixedBudget:
         return UntilMixedBudget(self, rollouts, max_length)

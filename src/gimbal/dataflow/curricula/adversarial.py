@@ -9,6 +9,7 @@ from typing import Any
 
 from gimbal.advantages.shapings.emphasised import COLUMN, Emphasised
 from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.config.own import started
 from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumAround, AbstractCurriculumSpec, Progress
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.success import AbstractSuccessTracking, outcomes
@@ -58,7 +59,7 @@ class Adversarial(AbstractSuccessTracking, AbstractCurriculumSpec):
             )
 
     def start(self, tasks: AbstractTasks, seed: int) -> AdversarialCurriculum:
-        return AdversarialCurriculum(self, self.order.start(tasks, seed))
+        return AdversarialCurriculum(self, started(self.order, AbstractCurriculum, tasks, seed))
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(Emphasised):

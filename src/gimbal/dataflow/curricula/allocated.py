@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from gimbal.composition import Advice, Composition, Verdict
+from gimbal.config.own import started
 from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumAround, AbstractCurriculumSpec
 from gimbal.dataflow.budgets.fixed import COLUMN
 from gimbal.dataflow.curricula.epochs import Epochs
@@ -106,7 +107,7 @@ class Allocated(AbstractCurriculumSpec):
             )
 
     def start(self, tasks: AbstractTasks, seed: int) -> AllocatedCurriculum:
-        return AllocatedCurriculum(self, self.order.start(tasks, seed))
+        return AllocatedCurriculum(self, started(self.order, AbstractCurriculum, tasks, seed))
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if (self.prompts, self.rollouts) != (whole.run.prompts_per_step, whole.run.num_generations):

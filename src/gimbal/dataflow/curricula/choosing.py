@@ -23,9 +23,10 @@ LAPSE = 8  # steps after which nobody waits for a task's group any longer: it wa
 class AbstractChooser(AbstractCurriculum):
     """Dispatches the candidate with the highest score whose group is not in flight; ties are broken at random.
 
-    Candidates are all tasks, or a ``pool`` of them resampled at each step. A chosen task is unavailable until its group is observed, so
-    with nothing observed in between, the B tasks of a step are the B best. Scores may be noisy; the noise is fixed within a step, so
-    the B highest log w + Gumbel noise are B samples by the weights w without replacement.
+    Candidates are all tasks, or a ``pool`` of them resampled at each step. Each is chosen once a step, also where filters drop groups
+    and others take their places, and not while its group of an earlier step is out; only if none is left do they come again, those
+    that are back first. Scores may be noisy; the noise is fixed within a step, so the highest log w + Gumbel noise are samples by the
+    weights w without replacement.
     """
 
     def __init__(self, name: str, tasks: AbstractTasks, seed: int, pool: int) -> None:
@@ -41,6 +42,8 @@ class AbstractChooser(AbstractCurriculum):
         self.out: dict[int, int] = {}  # places that are out, and since which step
         self.visits: dict[int, int] = {}
         self.given: list[float] = []  # scores of what was given out since the last step
+        # Their places: the noise is the same within a step, so a group that a filter drops would let its task win again.
+        self.chosen: set[int] = set()
         self._deal()
 
     @abstractmethod
@@ -53,15 +56,17 @@ class AbstractChooser(AbstractCurriculum):
 
     def next(self) -> Task:
         score_P = self.score([self.ids.get(place) for place in self.candidates], philox(self.seed, "noise", self.now))
-        free = [n for n, place in enumerate(self.candidates) if place not in self.out]
+        back = [n for n, place in enumerate(self.candidates) if place not in self.out]
+        fresh = [n for n in back if self.candidates[n] not in self.chosen]
         # Of equals the first: they are shuffled.
-        best = max(free or range(len(self.candidates)), key=lambda n: score_P[n])
+        best = max(fresh or back or range(len(self.candidates)), key=lambda n: score_P[n])
         place = self.candidates[best]
         task = self.tasks[place]
         if visit := self.visits.get(place, 0):
             task = replace(task, columns={**task.columns, VISIT: visit})
         self.ids[place], self.places[task.id] = task.id, place
         self.out[place], self.visits[place] = self.now, visit + 1
+        self.chosen.add(place)
         self.given.append(float(score_P[best]))
         return task
 
@@ -73,7 +78,7 @@ class AbstractChooser(AbstractCurriculum):
     def step(self, progress: Progress) -> None:
         self.now = progress.version
         self.out = {place: since for place, since in self.out.items() if self.now - since < LAPSE}
-        self.given = []
+        self.given, self.chosen = [], set()
         self._deal()
 
     def _deal(self) -> None:
@@ -86,7 +91,10 @@ class AbstractChooser(AbstractCurriculum):
         self.candidates: list[int] = dealt.tolist()
 
     def metrics(self) -> dict[str, float]:
-        """``seen``: tasks given out so far, of all. ``score``: of those given out for the present step."""
+        """``seen``: tasks given out so far, of all. ``score``: the mean of what those of the present step were chosen by.
+
+        It is in the curriculum's own unit: of samplers by weights the highest log weight + Gumbel noise, which may be negative.
+        """
         score = {f"{self.name}/score": float(np.mean(self.given))} if self.given else {}
         return {f"{self.name}/seen": len(self.ids) / len(self.tasks), **score}
 
@@ -97,11 +105,13 @@ class AbstractChooser(AbstractCurriculum):
             "out": dict(self.out),
             "visits": dict(self.visits),
             "given": list(self.given),
+            "chosen": sorted(self.chosen),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.now, self.ids, self.out = state["now"], dict(state["ids"]), dict(state["out"])
         self.visits, self.given = dict(state["visits"]), list(state["given"])
+        self.chosen = set(state.get("chosen", ()))
         self.places = {task: place for place, task in self.ids.items()}
         self._deal()
 

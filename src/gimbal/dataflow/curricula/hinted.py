@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from gimbal.composition import SUPERSEDES, Advice, Composition, Verdict
+from gimbal.config.own import started
 from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumAround, AbstractCurriculumSpec
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.environments.base import AbstractTasks
@@ -70,7 +71,10 @@ class Hinted(AbstractCurriculumSpec):
             raise ValueError("Hinted.template needs {prompt} and {hint}")
 
     def start(self, tasks: AbstractTasks, seed: int) -> HintedCurriculum:
-        return HintedCurriculum(self, self.order.start(tasks, seed))
+        return HintedCurriculum(self, started(self.order, AbstractCurriculum, tasks, seed))
+
+    def columns(self) -> frozenset[str]:
+        return frozenset({self.column} if self.stages else ())
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.doing(SUPERSEDES):

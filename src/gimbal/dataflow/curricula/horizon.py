@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gimbal.composition import LIMITS_TURNS, Composition, Refusal, Verdict
+from gimbal.config.own import started
 from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumAround, AbstractCurriculumSpec, Progress
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.environments.base import AbstractTasks
@@ -46,7 +47,7 @@ class Horizon(AbstractCurriculumSpec):
             )
 
     def start(self, tasks: AbstractTasks, seed: int) -> HorizonCurriculum:
-        return HorizonCurriculum(self, self.order.start(tasks, seed))
+        return HorizonCurriculum(self, started(self.order, AbstractCurriculum, tasks, seed))
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.doing(LIMITS_TURNS):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from gimbal.config.own import started
 from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumAround, AbstractCurriculumSpec, Progress
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.success import kind, outcomes
@@ -46,7 +47,7 @@ class Retiring(AbstractCurriculumSpec):
             )
 
     def start(self, tasks: AbstractTasks, seed: int) -> RetiringCurriculum:
-        return RetiringCurriculum(self, self.order.start(tasks, seed), len(tasks))
+        return RetiringCurriculum(self, started(self.order, AbstractCurriculum, tasks, seed), len(tasks))
 
 
 class RetiringCurriculum(AbstractCurriculumAround):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from gimbal.config.own import started
 from gimbal.dataflow.base import (
     AbstractCurriculum,
     AbstractCurriculumAround,
@@ -61,7 +62,7 @@ class Skipping(AbstractCurriculumSpec):
             raise ValueError(f"Skipping has chances and shares from 0 to 1; got {shares}")
 
     def start(self, tasks: AbstractTasks, seed: int) -> SkippingCurriculum:
-        return SkippingCurriculum(self, self.order.start(tasks, seed), len(tasks), seed)
+        return SkippingCurriculum(self, started(self.order, AbstractCurriculum, tasks, seed), len(tasks), seed)
 
 
 class SkippingCurriculum(AbstractCurriculumAround):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from gimbal.composition import KEEPS_SOLVED, Advice, Composition, Verdict
+from gimbal.config.own import started
 from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumAround, AbstractCurriculumSpec
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.environments.base import AbstractTasks
@@ -55,7 +56,7 @@ class SolvedShare(AbstractCurriculumSpec):
             )
 
     def start(self, tasks: AbstractTasks, seed: int) -> SolvedShareCurriculum:
-        return SolvedShareCurriculum(self, self.order.start(tasks, seed))
+        return SolvedShareCurriculum(self, started(self.order, AbstractCurriculum, tasks, seed))
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.doing(KEEPS_SOLVED):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from gimbal.config.own import started
 from gimbal.dataflow.base import AbstractCurriculum, AbstractCurriculumAround, AbstractCurriculumSpec
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.environments.base import AbstractTasks
@@ -44,7 +45,7 @@ class Tracked(AbstractCurriculumSpec):
             raise ValueError(f"Tracked has forget {self.forget}, from 0 to 1, and prior {self.prior}, above 0")
 
     def start(self, tasks: AbstractTasks, seed: int) -> TrackedCurriculum:
-        return TrackedCurriculum(self, self.order.start(tasks, seed))
+        return TrackedCurriculum(self, started(self.order, AbstractCurriculum, tasks, seed))
 
 
 class TrackedCurriculum(AbstractCurriculumAround):

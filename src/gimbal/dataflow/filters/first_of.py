@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from gimbal.composition import Advice, Composition, Refusal, Verdict
 from gimbal.dataflow.base import AbstractFilter
+from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.records import Drop, Group
 
 
@@ -27,6 +30,19 @@ class FirstOf(AbstractFilter):
     def __post_init__(self) -> None:
         if self.count < 1:
             raise ValueError(f"FirstOf.count is {self.count}; it counts rollouts that train, at least 1")
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        size, fewest = whole.run.num_generations, whole.run.learns.fewest()
+        if self.count < fewest:
+            yield Refusal(
+                f"FirstOf leaves {self.count} rollout of each group, and the advantage compares at least {fewest}: each would be "
+                f"dropped; FirstOf(count={max(fewest, size // 2)})"
+            )
+        elif self.count >= size and isinstance(whole.run.budget, Fixed):
+            yield Advice(
+                f"FirstOf keeps {self.count} rollouts of a group, and num_generations is {size}, so it drops none: "
+                f"num_generations={2 * self.count}, or FirstOf(count={max(fewest, size // 2)})"
+            )
 
     def __call__(self, group: Group) -> Group | Drop:
         first = sorted(episode.sample for episode in group.episodes)[: self.count]

@@ -1,0 +1,74 @@
+"""What is known of a run's tasks before its first step: which rows are looked at, which columns they have, which are held out too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+import numpy as np
+
+from gimbal.composition import AbstractPart
+from gimbal.environments.base import AbstractTasks
+from gimbal.environments.dataset import Dataset, Rows
+from gimbal.environments.mixture import Mixed
+from gimbal.environments.split import Split
+from gimbal.ops.paths import walk
+from gimbal.records import Task
+from gimbal.runtime.run import AbstractRun
+
+
+def overlap(tasks: AbstractTasks, held_out: AbstractTasks) -> Iterator[str]:
+    """Rows both held out and trained on: the evaluation would measure seen data."""
+    trained, held = list(_row_sets(tasks)), list(_row_sets(held_out))
+    if not trained or not held:
+        return
+    asked = np.concatenate([rows.questions() for rows in held])
+    count = int(np.isin(asked, np.concatenate([rows.questions() for rows in trained])).sum())
+    if count:
+        which = f"all {count:,}" if count == len(asked) else f"{count:,} of {len(asked):,}"
+        yield (
+            f"{which} held-out tasks are also trained on, so the evaluation also measures memorisation: held_out=0.1 sets tasks aside "
+            "and trains on none of them"
+        )
+
+
+def _row_sets(tasks: AbstractTasks) -> Iterator[AbstractTasks]:
+    """Tasks whose every row was checked, so that each question is known."""
+    match tasks:
+        case Mixed():
+            for each in tasks.sets:
+                yield from _row_sets(each)
+        case Dataset(streaming=False) | Rows() | Split(tasks=Dataset() | Rows()):
+            yield tasks
+
+
+def looked_at(tasks: AbstractTasks) -> Iterator[Task]:
+    """All rows, or a sample that represents them; of other tasks only the first."""
+    match tasks:
+        case Split():
+            yield from looked_at(tasks.tasks)
+        case Mixed():
+            for each in tasks.sets:
+                yield from looked_at(each)
+        case Dataset(streaming=False):
+            yield from (tasks[index] for index in tasks.telling)
+        case Rows():
+            yield from (tasks[index] for index in range(len(tasks)))
+        case _:
+            yield tasks[0]
+
+
+def columns_there(run: AbstractRun, columns: Set[str]) -> None:
+    """Refuse a part that reads a column of tasks which no row has. Of tasks that are generated only the first is known."""
+    if not any(_row_sets(run.tasks)):
+        return
+    for place, part in walk(run):
+        if (
+            isinstance(part, AbstractPart)
+            and not place.startswith("held_out")
+            and (gone := sorted(part.columns() - columns))
+        ):
+            raise ValueError(
+                f"{type(part).__name__} ({place}) goes by the column {gone[0]!r} of tasks, and no row has it, so it would do nothing: "
+                f"add the column (rows have {', '.join(sorted(columns)) or 'none'} besides prompt and answer), or leave "
+                f"{type(part).__name__} out"
+            )
