@@ -191,3 +191,31 @@ def test_splits_as_they_are_typed(place, capsys):
     assert "splits before step 9, which is not sampled" in capsys.readouterr().err
     assert cli.main([*words, "workflow.splits=3,2"]) == 2
     assert "rising numbers of steps from 1" in capsys.readouterr().err
+
+
+LABELS = '{"prompt": "1 + 1 =", "answer": "2"}\n'
+
+
+@pytest.mark.parametrize(
+    ("recipe", "way"),
+    [
+        ("ttrl", "'reward=mine.py:known*0,Majority()'"),
+        ("dapo", "'reward=mine.py:known,OverlongPenalty(limit=44, zone=8)'"),
+    ],
+)
+def test_a_reward_of_ones_own_goes_beside_what_a_recipe_is_scored_by(place, capsys, recipe, way):
+    (place / "mine.py").write_text("def known(completions): return [1.0 for _ in completions]\n")
+    words = ["train", recipe, "tasks=rows.jsonl", "--dry-run"]
+    assert cli.main([*words, "reward=mine.py:known"]) == 0
+    assert way in (said := capsys.readouterr().err) and "belongs to this recipe's method" in said
+    assert cli.main([*words, way.strip("'")]) == 0 and "recipe's method" not in capsys.readouterr().err
+
+
+def test_a_vote_is_kept_where_the_recipes_measure_cannot_read_the_tasks(place, capsys):
+    assert cli.main(["train", "ttrl", "tasks=rows.jsonl", "--dry-run"]) == 2
+    assert (
+        "To keep Majority, by which this run is scored: 'reward=file.py:function*0,Majority()'"
+        in capsys.readouterr().err
+    )
+    (place / "rows.jsonl").write_text(LABELS)
+    assert cli.main(["train", "ttrl", "tasks=rows.jsonl", "reward=ExactAnswer(weight=0),Majority()", "--dry-run"]) == 0

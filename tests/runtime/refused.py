@@ -67,6 +67,7 @@ from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.answer_consistency import AnswerConsistency
 from gimbal.rewards.expected import Expected
+from gimbal.rewards.majority import Majority
 from gimbal.rewards.set_diversity import SetDiversity
 from gimbal.runtime.base import Local
 from gimbal.runtime.devices import Devices
@@ -119,6 +120,11 @@ REFUSALS = [
             "shaping": (Emphasised(),),
             "rewards": (Digits(), Expected(column="emphasis", name="emphasis", weight=0.0)),
         },
+    ),
+    (
+        {"rewards": (Majority(),), "held_out": HeldOut(tasks=training_tasks(size=4))},
+        "would measure nothing.*held_out.rewards=",
+        {"held_out": HeldOut(tasks=training_tasks(size=4), rewards=(Digits(),))},
     ),
     ({"curriculum": Horizon()}, "workflow=Dialogue..", {"workflow": Dialogue()}),
     (

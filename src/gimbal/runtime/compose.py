@@ -44,7 +44,9 @@ from gimbal.ops.paths import get_at, walk
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import CausalLM
 from gimbal.records import Task
+from gimbal.rewards import beside
 from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.scoring import unmeasured
 from gimbal.runtime import policies, roles
 from gimbal.runtime.run import AbstractRun, Run
 from gimbal.workflows.runner import Driven
@@ -91,6 +93,8 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
     yield from _able(run.sampler, "engine")
     if run.held_out is not None:
         yield from _able(run.evaluator, "held_out.engine")
+        if said := unmeasured(run.rewards if run.held_out.rewards is None else run.held_out.rewards):
+            yield Refusal(said)
     if run.workflow.whole and whole.doing(GROWS):
         yield Refusal(
             f"{type(run.budget).__name__} samples more rollouts for a scored group, but {type(run.workflow).__name__} samples a "
@@ -201,12 +205,23 @@ def opened(run: AbstractRun) -> list[AbstractReward]:
     try:
         if rewards and len(run.tasks) and isinstance(first := run.tasks[0], Task):
             for reward in rewards:
-                reward.accepts(first)
+                _taken(reward, first, rewards)
     except BaseException:
         for reward in rewards:
             reward.close()
         raise
     return rewards
+
+
+def _taken(reward: AbstractReward, task: Task, rewards: Sequence[AbstractReward]) -> None:
+    """Refuse a task that a reward cannot score, and say how to give another without losing those by which the run works."""
+    try:
+        reward.accepts(task)
+    except ValueError as error:
+        if reward.is_method or not (kept := beside.methods(rewards)):
+            raise
+        way = beside.together(kept, rewards)
+        raise type(error)(f"{error}. To keep {beside.names(kept)}, by which this run is scored: {way}") from error
 
 
 def accepted(
@@ -237,7 +252,7 @@ def accepted(
                     raise wrong(tasks, "__getitem__", task, "a Task(id=..., prompt=...)")
                 sampler.workflow.accepts(task)
                 for reward in used:
-                    reward.accepts(task)
+                    _taken(reward, task, used)
                 if policy is not None and (doubt := policy.accepts(task, run.sampling.max_length)):
                     doubts.append(doubt)
     return [*doubts[:1], *(overlap(run.tasks, held_out.tasks) if held_out else ())]
