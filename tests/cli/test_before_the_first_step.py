@@ -219,3 +219,56 @@ def test_a_vote_is_kept_where_the_recipes_measure_cannot_read_the_tasks(place, c
     )
     (place / "rows.jsonl").write_text(LABELS)
     assert cli.main(["train", "ttrl", "tasks=rows.jsonl", "reward=ExactAnswer(weight=0),Majority()", "--dry-run"]) == 0
+
+
+LATE = """
+from dataclasses import dataclass
+from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, AbstractCurriculumSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken(AbstractCurriculumSpec):
+    def start(self, tasks, seed):
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Missing(AbstractCurriculumSpec):
+    def start(self, tasks, seed):
+        return tasks[0].columns["terms"]
+
+
+class LiveInts(AbstractBudget):
+    def plan(self, tasks):
+        return [2 for _ in tasks]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ints(AbstractBudgetSpec):
+    def start(self, rollouts, max_length):
+        return LiveInts()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["budget=Deepened(most=2)"], "raise most, or lower that"),
+        (
+            ["reward=mine.py:known,mine.py:known"],
+            "name it, as in Function(function='mine.py:known', name='other', weight=1)",
+        ),
+        (
+            ["curriculum=own.py:Broken"],
+            "Broken.start (own.py, line 8) returned None; it must return an AbstractCurriculum",
+        ),
+        (["curriculum=own.py:Missing"], "Missing (curriculum) raised KeyError: 'terms' (own.py, line 15)"),
+        (["budget=own.py:Ints"], "it must return a list of 16 Plan(rollouts=..., max_length=...)"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would(place, capsys, words, sentence):
+    (place / "mine.py").write_text("def known(completions): return [1.0 for _ in completions]\n")
+    (place / "own.py").write_text(LATE)
+    command = ["train", "grpo", "tasks=rows.jsonl", "held_out=none", "reward=mine.py:known"]
+    assert cli.main([*(word for word in command if words[0][:7] != word[:7]), *words, "--dry-run"]) == 2
+    assert sentence in capsys.readouterr().err

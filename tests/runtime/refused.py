@@ -126,6 +126,11 @@ REFUSALS = [
         "would measure nothing.*held_out.rewards=",
         {"held_out": HeldOut(tasks=training_tasks(size=4), rewards=(Digits(),))},
     ),
+    (
+        {"rewards": (Digits(), Digits(weight=0.0))},
+        "'digits' is the name of a second reward.*Digits.name='other'",
+        {"rewards": (Digits(), Digits(name="other", weight=0.0))},
+    ),
     ({"curriculum": Horizon()}, "workflow=Dialogue..", {"workflow": Dialogue()}),
     (
         {"reference_rate": 1.5, "regularisers": (KLPenalty(),)},

@@ -58,9 +58,11 @@ def train_seeds(
     """
     from gimbal import api, recipes
     from gimbal.runtime import compose
+    from gimbal.runtime.rounds import rehearse
 
     cores = sorted(os.sched_getaffinity(0))
     compose.accepted(run)  # a refusal appears once
+    rehearse(run)
     advice = [*notices, *recipes.warnings(run, recipe)]
     directories = prepared(run, recipe, stem, runs, seeds, jobs)
     for sentence in advice:

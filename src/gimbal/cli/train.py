@@ -10,11 +10,15 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gimbal import hangup
 from gimbal.cli import early
 from gimbal.cli.words import Arguments, flags_first, parse, table
 from gimbal.waiting import LOADING, waiting
+
+if TYPE_CHECKING:
+    from gimbal.runtime.run import AbstractRun
 
 TRAIN_HELP = """\
 gimbal train [RECIPE] [key=value ...]
@@ -139,8 +143,7 @@ def _train(arguments: Arguments) -> int:
         from gimbal.recipes.configure import configured
         from gimbal.report import trackers
         from gimbal.rewards.isolation import RewardError
-        from gimbal.runtime import checkpoint, compose, memory
-        from gimbal.runtime.statement import counted, statement
+        from gimbal.runtime import checkpoint
 
     runs = Path(arguments.flags.get("runs", api.RUNS))
     track = trackers.asked(arguments.flag("track"))
@@ -178,10 +181,7 @@ def _train(arguments: Arguments) -> int:
     elif "dry-run" in arguments.flags:
         if (name := arguments.flag("name")) and "seeds" not in arguments.flags:
             api.free(runs / api.named(name), run, config.dump(run, recipe))
-        advice = [*notices, *recipes.warnings(run, recipe), *memory.too_long(run), *compose.accepted(run)]
-        print(f"{recipe}: {counted(len(run.tasks), 'task')}; {statement(run)}")
-        for sentence in advice:
-            recipes.tell(sentence)
+        _dry_run(run, recipe, notices)
     elif text := arguments.flag("seeds"):
         from gimbal.cli.seeds import at_once, numbers, train_seeds
 
@@ -202,6 +202,20 @@ def _train(arguments: Arguments) -> int:
                 raise
             raise ValueError(f"{error}. Fix it, then continue with: {api.resuming(directory)}") from error
     return 0
+
+
+def _dry_run(run: AbstractRun, recipe: str, notices: Sequence[str]) -> None:
+    """Check everything but the model, and say what would be done."""
+    from gimbal import recipes
+    from gimbal.runtime import compose, memory
+    from gimbal.runtime.rounds import rehearse
+    from gimbal.runtime.statement import counted, statement
+
+    advice = [*notices, *recipes.warnings(run, recipe), *memory.too_long(run), *compose.accepted(run)]
+    rehearse(run)
+    print(f"{recipe}: {counted(len(run.tasks), 'task')}; {statement(run)}")
+    for sentence in advice:
+        recipes.tell(sentence)
 
 
 def evaluate(argv: Sequence[str]) -> int:

@@ -37,7 +37,7 @@ class Majority(AbstractReward):
     Confidence: verified; ours: answers are compared as text, where the paper's verifier compares values.
     """
 
-    relative: ClassVar[bool] = True
+    by_group: ClassVar[bool] = True
     is_method: ClassVar[bool] = True
 
     name: str = "majority"

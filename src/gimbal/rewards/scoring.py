@@ -69,7 +69,7 @@ def score(
 
 def measured(rewards: Sequence[AbstractReward]) -> list[AbstractReward]:
     """Those that an evaluation scores by: one that goes by the rest of the group finds any rollout alone right, so it is left out."""
-    return [reward for reward in rewards if not reward.relative]
+    return [reward for reward in rewards if not reward.by_group]
 
 
 def unmeasured(rewards: Sequence[AbstractReward]) -> str:

@@ -35,7 +35,7 @@ class SetDiversity(AbstractReward):
     Confidence: verified.
     """
 
-    relative: ClassVar[bool] = True
+    by_group: ClassVar[bool] = True
     is_method: ClassVar[bool] = True
     by_place: ClassVar[bool] = True
 

@@ -101,7 +101,7 @@ class WinRate(AbstractReward):
     Confidence: partial; ours: the choice of opponents, and ByRewards.
     """
 
-    relative: ClassVar[bool] = True
+    by_group: ClassVar[bool] = True
     is_method: ClassVar[bool] = True
 
     preference: AbstractPreference = ByRewards()

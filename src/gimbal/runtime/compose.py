@@ -44,10 +44,10 @@ from gimbal.ops.paths import get_at, walk
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import CausalLM
 from gimbal.records import Task
-from gimbal.rewards import beside
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import unmeasured
 from gimbal.runtime import policies, roles
+from gimbal.runtime.judging import named_apart, taken
 from gimbal.runtime.run import AbstractRun, Run
 from gimbal.workflows.runner import Driven
 
@@ -85,6 +85,9 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
         yield from _gradient(run.learns, run, whole)
     yield from _numbers(whole)
     yield from _alike(whole)
+    yield from named_apart(run.rewards, "reward")
+    if run.held_out is not None and run.held_out.rewards is not None:
+        yield from named_apart(run.held_out.rewards, "held_out.rewards")
     yield from _rewards_there(run, whole)
     if run.oversampling > 1 and not run.filters:
         yield Advice(
@@ -205,23 +208,12 @@ def opened(run: AbstractRun) -> list[AbstractReward]:
     try:
         if rewards and len(run.tasks) and isinstance(first := run.tasks[0], Task):
             for reward in rewards:
-                _taken(reward, first, rewards)
+                taken(reward, first, rewards)
     except BaseException:
         for reward in rewards:
             reward.close()
         raise
     return rewards
-
-
-def _taken(reward: AbstractReward, task: Task, rewards: Sequence[AbstractReward]) -> None:
-    """Refuse a task that a reward cannot score, and say how to give another without losing those by which the run works."""
-    try:
-        reward.accepts(task)
-    except ValueError as error:
-        if reward.is_method or not (kept := beside.methods(rewards)):
-            raise
-        way = beside.together(kept, rewards)
-        raise type(error)(f"{error}. To keep {beside.names(kept)}, by which this run is scored: {way}") from error
 
 
 def accepted(
@@ -252,7 +244,7 @@ def accepted(
                     raise wrong(tasks, "__getitem__", task, "a Task(id=..., prompt=...)")
                 sampler.workflow.accepts(task)
                 for reward in used:
-                    _taken(reward, task, used)
+                    taken(reward, task, used)
                 if policy is not None and (doubt := policy.accepts(task, run.sampling.max_length)):
                     doubts.append(doubt)
     return [*doubts[:1], *(overlap(run.tasks, held_out.tasks) if held_out else ())]

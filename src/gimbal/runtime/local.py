@@ -51,6 +51,7 @@ from gimbal.runtime.evaluate import EvalResult, HeldOutLoss, by_loss, canary, ev
 from gimbal.runtime.faults import Faults
 from gimbal.runtime.interrupts import interruptible
 from gimbal.runtime.pipeline import Parts, Pipeline, Starved
+from gimbal.runtime.rounds import started
 from gimbal.runtime.run import AbstractRun, Run
 from gimbal.runtime.schedule import FILE, digest
 from gimbal.waiting import waiting
@@ -103,13 +104,13 @@ class Trainer:
         self.edited = bool(edited)  # since the checkpoint
         for doubt in (*edited, *compose.accepted(run, self.rewards, self.policy)):
             self.note(doubt)
-        self.store = run.store.start(run.seed)
+        curriculum, budget, self.store = started(run)
         self.pipeline = Pipeline(
             Parts(
                 engine=self.engine,
                 scorer=self.faults.around_scorer(self.host.scorer, run.seed),
-                curriculum=run.curriculum.start(run.tasks, run.seed),
-                budget=run.budget.start(run.num_generations, run.sampling.max_length),
+                curriculum=curriculum,
+                budget=budget,
                 rewards=self.rewards,
                 filters=run.filters,
                 sampling=run.sampling,

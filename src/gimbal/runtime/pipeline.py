@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gimbal.config.own import wrong
-from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum, AbstractFilter, Begun, Plan, Progress
+from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum, AbstractFilter, Begun, Progress
 from gimbal.dataflow.staleness import AbstractStaleness
 from gimbal.engines.base import AbstractEngine, Finished, Request
 from gimbal.ops.seeds import stable_hash
@@ -27,6 +27,7 @@ from gimbal.report.selection import Selection
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import answered, follow_ups
 from gimbal.runtime.base import AbstractScorer, Scored
+from gimbal.runtime.rounds import chosen, planned
 
 MOST_TOLD = 3
 
@@ -195,16 +196,11 @@ class Pipeline:
         wanted = self.pace.wanted(len(self.store), self._flying, self.oversampling)
         while len(self.returned) < wanted:
             # First what was taken back, or a curriculum's order would never be finished.
-            task = self.parts.curriculum.next()
-            if not isinstance(task, Task):
-                raise wrong(self.parts.curriculum, "next", task, "a Task(id=..., prompt=...)")
-            self.returned.append(task)
+            self.returned.append(chosen(self.parts.curriculum))
         if not wanted:
             return
         tasks = [self.returned[n] for n in range(wanted)]
-        plans = self.parts.budget.plan(tasks)
-        if not isinstance(plans, list | tuple) or [type(plan) for plan in plans] != [Plan] * wanted:
-            raise wrong(self.parts.budget, "plan", plans, f"a list of {wanted} Plan(rollouts=..., max_length=...)")
+        plans = planned(self.parts.budget, tasks)
         first = self.dispatched
         for task, plan in zip(tasks, plans, strict=True):
             self.returned.popleft()
