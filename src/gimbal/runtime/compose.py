@@ -19,6 +19,7 @@ from gimbal.composition import (
     ENTROPY,
     FITS_CRITIC,
     GROWS,
+    GUIDES,
     REFERENCE,
     TEMPERS,
     AbstractPart,
@@ -30,6 +31,7 @@ from gimbal.composition import (
 )
 from gimbal.config.own import wrong
 from gimbal.dataflow.budgets.fixed import Fixed
+from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.engines.base import RECORD, RIVALS
 from gimbal.environments.base import AbstractTasks
 from gimbal.environments.dataset import Dataset, Rows
@@ -40,6 +42,7 @@ from gimbal.learning.ranks import several
 from gimbal.learning.updates.policy_gradient import REFERENCE as REFERENCE_MODEL
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient, needs_of
 from gimbal.objectives.base import DISCREPANCY, UPDATE, AbstractObjective
+from gimbal.objectives.surrogates.guided_ratio import GuidedRatio
 from gimbal.ops.paths import get_at, walk
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import CausalLM
@@ -138,6 +141,7 @@ def _gradient(method: AbstractPolicyGradient, run: AbstractRun, whole: Compositi
         )
     yield from _unbounded(method, run, whole)
     yield from _never_clips(method, run, whole)
+    yield from _as_drawn(method, whole)
     yield from _coarse(method, run)
     yield from _fast(method, run)
     if method.reference_resets and REFERENCE_MODEL not in method.models():
@@ -443,6 +447,16 @@ def _unbounded(method: AbstractPolicyGradient, run: AbstractRun, whole: Composit
                 "lowered held-out pass@1 from 0.87 to 0.54, with weights only to 0.81 (claims/README.md)"
             )
         yield Advice(said)
+
+
+def _as_drawn(method: AbstractPolicyGradient, whole: Composition) -> Iterator[Verdict]:
+    """A guide's rows that nothing sets apart."""
+    guides = whole.doing(GUIDES)
+    if guides and not (whole.has(GuidedRatio) and whole.has(StepRepair)):
+        yield Advice(
+            f"{type(guides[0]).__name__} takes rows of a guide, and {type(method.objective).__name__} trains on them as if the policy "
+            "had drawn them: filters='[StepRepair()]' objective='GuidedRatio()' sets them apart"
+        )
 
 
 def _coarse(method: AbstractPolicyGradient, run: AbstractRun) -> Iterator[Verdict]:
