@@ -272,3 +272,16 @@ def test_a_dry_run_refuses_what_the_run_would(place, capsys, words, sentence):
     command = ["train", "grpo", "tasks=rows.jsonl", "held_out=none", "reward=mine.py:known"]
     assert cli.main([*(word for word in command if words[0][:7] != word[:7]), *words, "--dry-run"]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_answers_that_are_numbers_are_told_where_a_function_compares_them(place, capsys):
+    (place / "mine.py").write_text(
+        "def known(completions, answer): return [float(a in c) for a, c in zip(answer, completions)]\n"
+    )
+    words = ["train", "grpo", "tasks=rows.jsonl", "held_out=none", "--dry-run"]
+    (place / "rows.jsonl").write_text(LABELS.replace('"2"', "2"))
+    assert cli.main([*words, "reward=mine.py:known"]) == 0
+    assert "is the number 2, and a reward function receives it as a number" in capsys.readouterr().err
+    assert cli.main([*words, "reward=ExactAnswer()"]) == 0 and "is the number" not in capsys.readouterr().err
+    (place / "rows.jsonl").write_text(LABELS)
+    assert cli.main([*words, "reward=mine.py:known"]) == 0 and "is the number" not in capsys.readouterr().err

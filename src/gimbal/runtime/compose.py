@@ -50,7 +50,7 @@ from gimbal.records import Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import unmeasured
 from gimbal.runtime import policies, roles
-from gimbal.runtime.judging import named_apart, taken
+from gimbal.runtime.judging import named_apart, numbered, taken
 from gimbal.runtime.run import AbstractRun, Run
 from gimbal.workflows.runner import Driven
 
@@ -231,7 +231,7 @@ def accepted(
     """
     if policy is None:
         policies.check_files(run)
-    held_out, doubts = run.held_out, list[str]()
+    held_out, doubts, numbers = run.held_out, list[str](), ""
     evaluated = [(held_out.tasks, held_out.rewards, run.evaluator)] if held_out else []
     for tasks, own, sampler in [(run.tasks, None, run.sampler), *evaluated]:
         if not len(tasks):
@@ -247,11 +247,12 @@ def accepted(
                 if not isinstance(task, Task):
                     raise wrong(tasks, "__getitem__", task, "a Task(id=..., prompt=...)")
                 sampler.workflow.accepts(task)
+                numbers = numbers or numbered(task, used)
                 for reward in used:
                     taken(reward, task, used)
                 if policy is not None and (doubt := policy.accepts(task, run.sampling.max_length)):
                     doubts.append(doubt)
-    return [*doubts[:1], *(overlap(run.tasks, held_out.tasks) if held_out else ())]
+    return [*doubts[:1], *filter(None, [numbers]), *(overlap(run.tasks, held_out.tasks) if held_out else ())]
 
 
 def overlap(tasks: AbstractTasks, held_out: AbstractTasks) -> Iterator[str]:

@@ -35,3 +35,16 @@ def taken(reward: AbstractReward, task: Task, rewards: Sequence[AbstractReward])
             raise
         way = beside.together(kept, rewards)
         raise type(error)(f"{error}. To keep {beside.names(kept)}, by which this run is scored: {way}") from error
+
+
+def numbered(task: Task, rewards: Sequence[AbstractReward]) -> str:
+    """A reminder where a function of the user's gets a number as the answer, which no text that it finds is equal to; else ""."""
+    answer = task.columns.get("answer")
+    if isinstance(answer, bool) or not isinstance(answer, int | float):
+        return ""
+    if not any(isinstance(reward, Function) for reward in rewards):
+        return ""
+    return (
+        f"the answer of task {task.id} is the number {answer}, and a reward function receives it as a number, which equals no text: "
+        "compare with str(answer), or write answers as text in the file"
+    )
