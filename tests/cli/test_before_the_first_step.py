@@ -285,3 +285,15 @@ def test_answers_that_are_numbers_are_told_where_a_function_compares_them(place,
     assert cli.main([*words, "reward=ExactAnswer()"]) == 0 and "is the number" not in capsys.readouterr().err
     (place / "rows.jsonl").write_text(LABELS)
     assert cli.main([*words, "reward=mine.py:known"]) == 0 and "is the number" not in capsys.readouterr().err
+
+
+def test_a_printed_config_names_every_file_from_here_and_is_read_again(place, capsys):
+    (place / "mine.py").write_text("def known(completions): return [1.0 for _ in completions]\n")
+    (place / "own.py").write_text(LATE)
+    words = ["tasks=rows.jsonl", "held_out=none", "reward=mine.py:known", "curriculum=own.py:Missing", "--print-config"]
+    assert cli.main(["train", "grpo", *words]) == 0
+    text = capsys.readouterr().out
+    assert "own.py:Missing" in text and "mine.py:known" in text and str(place) not in text
+    (place / "again.yaml").write_text(text)
+    assert cli.main(["train", "again.yaml", "--print-config"]) == 0
+    assert "own.py:Missing" in capsys.readouterr().out

@@ -175,7 +175,9 @@ def _train(arguments: Arguments) -> int:
     elif "help" in arguments.flags:
         print(show.fields_page(run, recipe))
     elif "print-config" in arguments.flags:
-        print(config.dump(run, recipe), end="")
+        # Parts of one's own are saved by their whole path; printed they are named as the reward is, from here.
+        here = re.escape(f"{Path.cwd()}{os.sep}")
+        print(re.sub(rf"{here}(?=[^\s'\"]+\.py:\w)", "", config.dump(run, recipe)), end="")
         for sentence in notices:
             recipes.tell(sentence)
     elif "dry-run" in arguments.flags:

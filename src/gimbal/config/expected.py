@@ -44,7 +44,12 @@ def is_mixture(value: Mapping[Any, Any]) -> bool:
 def is_columns(value: Mapping[Any, Any], path: str) -> bool:
     """Whether a mapping given for data holds its columns, and not a part's fields: {"prompt": [...], "answer": [...]}."""
     data = path.rpartition(".")[2] in ROWS or path in ROWS
-    return data and bool(value) and "tasks" not in value and all(isinstance(items, list | tuple) for items in value.values())
+    return (
+        data
+        and bool(value)
+        and "tasks" not in value
+        and all(isinstance(items, list | tuple) for items in value.values())
+    )
 
 
 def describe(annotation: Any) -> str:
