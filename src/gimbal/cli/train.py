@@ -239,7 +239,7 @@ def evaluate(argv: Sequence[str]) -> int:
     # Where only rows given as held_out are read, what is said of tasks is said of them. A share is of the tasks themselves.
     if "tasks" not in changes and not re.fullmatch(r"[\d.]*", changes.get("held_out", "")):
         changes = {f"held_out.{key}" if key.startswith("tasks.") else key: value for key, value in changes.items()}
-    run = configured(run, changes, recipes.tell)
+    run = configured(run, changes, recipes.tell, trains=False)
     if "keep" in arguments.flags:
         from gimbal.runtime.distil import distilled, write_tasks
 

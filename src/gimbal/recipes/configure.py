@@ -67,10 +67,13 @@ REAL, CHOICES = ((Gaussian, SquashedGaussian, Deterministic, OneStep, BestOf), (
 READ_BY = ("prompt", "answer", "answer_after", "system", "chat")  # fields of Dataset that determine how a row is read
 
 
-def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[[str], None]) -> AbstractRun:
+def configured(
+    run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[[str], None], *, trains: bool = True
+) -> AbstractRun:
     """The run with these overrides, checked as a whole: two parts that consume the same ratio are refused here.
 
-    ``reward`` is another name for ``rewards``. ``config/parts.py`` (SHORT) turns functions, references and files into parts.
+    ``reward`` is another name for ``rewards``. ``config/parts.py`` (SHORT) turns functions, references and files into parts. Without
+    ``trains`` the run is only evaluated.
     """
     changes: dict[str, Any] = {}
     for key, value in overrides.items():
@@ -98,7 +101,8 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
             "no held-out evaluation: the recipe's evaluation uses its own tasks, not yours; add held_out=FILE or held_out=0.1"
         )
     recipe, run = run, _with_data(run, changes, notice)
-    _replaced(recipe, run, changes, notice)
+    if trains:
+        _replaced(recipe, run, changes, notice)
     run = _beside(recipe, run, changes, notice)
     run = _followed(recipe, _drawn(recipe, run, changes), changes)
     run, said = sized(recipe, run, changes)
