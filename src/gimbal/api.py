@@ -67,7 +67,7 @@ def train(
     ``overrides`` are the keys of the command line: ``steps=100``, ``learning_rate=1e-4``, ``objective__clip_high=0.3`` or
     ``objective={"clip_high": 0.3}`` for a field, ``objective=SequenceRatio()`` for a part. ``model`` is a directory, ``reward`` a
     function (or several, or gimbal's rewards), ``tasks`` a file, a directory or the name of a Hub dataset (several with weights as
-    ``{"a.jsonl": 0.7, "b.csv": 0.3}``), a list of dicts, a ``datasets.Dataset``, or gimbal's tasks. ``track`` names
+    ``{"a.jsonl": 0.7, "b.csv": 0.3}``), a list of dicts, a dict of columns, a ``datasets.Dataset``, or gimbal's tasks. ``track`` names
     trackers: tensorboard, wandb, trackio; a resumed run keeps its trackers unless ``track`` names others or ``"none"``.
     """
     config.refuse_while_loading()

@@ -191,3 +191,109 @@ def test_splits_as_they_are_typed(place, capsys):
     assert "splits before step 9, which is not sampled" in capsys.readouterr().err
     assert cli.main([*words, "workflow.splits=3,2"]) == 2
     assert "rising numbers of steps from 1" in capsys.readouterr().err
+
+
+LABELS = '{"prompt": "1 + 1 =", "answer": "2"}\n'
+
+
+@pytest.mark.parametrize(
+    ("recipe", "way"),
+    [
+        ("ttrl", "'reward=mine.py:known*0,Majority()'"),
+        ("dapo", "'reward=mine.py:known,OverlongPenalty(limit=44, zone=8)'"),
+    ],
+)
+def test_a_reward_of_ones_own_goes_beside_what_a_recipe_is_scored_by(place, capsys, recipe, way):
+    (place / "mine.py").write_text("def known(completions): return [1.0 for _ in completions]\n")
+    words = ["train", recipe, "tasks=rows.jsonl", "--dry-run"]
+    assert cli.main([*words, "reward=mine.py:known"]) == 0
+    assert way in (said := capsys.readouterr().err) and "belongs to this recipe's method" in said
+    assert cli.main([*words, way.strip("'")]) == 0 and "recipe's method" not in capsys.readouterr().err
+
+
+def test_a_vote_is_kept_where_the_recipes_measure_cannot_read_the_tasks(place, capsys):
+    assert cli.main(["train", "ttrl", "tasks=rows.jsonl", "--dry-run"]) == 2
+    assert (
+        "To keep Majority, by which this run is scored: 'reward=file.py:function*0,Majority()'"
+        in capsys.readouterr().err
+    )
+    (place / "rows.jsonl").write_text(LABELS)
+    assert cli.main(["train", "ttrl", "tasks=rows.jsonl", "reward=ExactAnswer(weight=0),Majority()", "--dry-run"]) == 0
+
+
+LATE = """
+from dataclasses import dataclass
+from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, AbstractCurriculumSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken(AbstractCurriculumSpec):
+    def start(self, tasks, seed):
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Missing(AbstractCurriculumSpec):
+    def start(self, tasks, seed):
+        return tasks[0].columns["terms"]
+
+
+class LiveInts(AbstractBudget):
+    def plan(self, tasks):
+        return [2 for _ in tasks]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ints(AbstractBudgetSpec):
+    def start(self, rollouts, max_length):
+        return LiveInts()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["budget=Deepened(most=2)"], "raise most, or lower that"),
+        (
+            ["reward=mine.py:known,mine.py:known"],
+            "name it, as in Function(function='mine.py:known', name='other', weight=1)",
+        ),
+        (
+            ["curriculum=own.py:Broken"],
+            "Broken.start (own.py, line 8) returned None; it must return an AbstractCurriculum",
+        ),
+        (["curriculum=own.py:Missing"], "Missing (curriculum) raised KeyError: 'terms' (own.py, line 15)"),
+        (["budget=own.py:Ints"], "it must return a list of 16 Plan(rollouts=..., max_length=...)"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would(place, capsys, words, sentence):
+    (place / "mine.py").write_text("def known(completions): return [1.0 for _ in completions]\n")
+    (place / "own.py").write_text(LATE)
+    command = ["train", "grpo", "tasks=rows.jsonl", "held_out=none", "reward=mine.py:known"]
+    assert cli.main([*(word for word in command if words[0][:7] != word[:7]), *words, "--dry-run"]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_answers_that_are_numbers_are_told_where_a_function_compares_them(place, capsys):
+    (place / "mine.py").write_text(
+        "def known(completions, answer): return [float(a in c) for a, c in zip(answer, completions)]\n"
+    )
+    words = ["train", "grpo", "tasks=rows.jsonl", "held_out=none", "--dry-run"]
+    (place / "rows.jsonl").write_text(LABELS.replace('"2"', "2"))
+    assert cli.main([*words, "reward=mine.py:known"]) == 0
+    assert "is the number 2, and a reward function receives it as a number" in capsys.readouterr().err
+    assert cli.main([*words, "reward=ExactAnswer()"]) == 0 and "is the number" not in capsys.readouterr().err
+    (place / "rows.jsonl").write_text(LABELS)
+    assert cli.main([*words, "reward=mine.py:known"]) == 0 and "is the number" not in capsys.readouterr().err
+
+
+def test_a_printed_config_names_every_file_from_here_and_is_read_again(place, capsys):
+    (place / "mine.py").write_text("def known(completions): return [1.0 for _ in completions]\n")
+    (place / "own.py").write_text(LATE)
+    words = ["tasks=rows.jsonl", "held_out=none", "reward=mine.py:known", "curriculum=own.py:Missing", "--print-config"]
+    assert cli.main(["train", "grpo", *words]) == 0
+    text = capsys.readouterr().out
+    assert "own.py:Missing" in text and "mine.py:known" in text and str(place) not in text
+    (place / "again.yaml").write_text(text)
+    assert cli.main(["train", "again.yaml", "--print-config"]) == 0
+    assert "own.py:Missing" in capsys.readouterr().out

@@ -11,6 +11,7 @@ from gimbal.config import Text, find, flatten, override, paths, plain, read
 from gimbal.config.aliases import ALIASES, BOTH_CLIPS, EXPLAINED, PARTS
 from gimbal.config.overrides import locate
 from gimbal.controllers import AdaptiveKL, Lagrangian
+from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.objectives import ClippedRatio, EntropyBonus, KLPenalty, Reinforce, SequenceRatio, TruncatedWeight
 from gimbal.policies.token import Sampling
 from gimbal.runtime.run import LEAST
@@ -99,7 +100,7 @@ def test_keys_of_controllers_hold_dots(run):
         (["objective=None"], r"objective is None; it must be an objective, such as objective='ClippedRatio\(\)'"),
         (
             ["objective=TruncatedWeight()"],
-            r"objective is TruncatedWeight, a correction; it must be an objective",
+            r"objective is TruncatedWeight \(a correction\); it must be an objective",
         ),
         (["tasks.parameters=5"], r"a mapping: set an entry with tasks.parameters.NAME=VALUE"),
         (["tasks=rows"], r"tasks=rows; did you mean Rows\?; it must be a data file \(rows.jsonl\)"),
@@ -113,7 +114,12 @@ def test_keys_of_controllers_hold_dots(run):
         (["controllers=5"], r"controllers is 5; it must be a mapping"),
         (
             ["budget=Allocated()"],
-            r"budget is Allocated, a curriculum; it must be one of Deepened, Fixed, ",
+            r"budget is Allocated \(a curriculum\); it must be one of Deepened, Fixed, ",
+        ),
+        (["budget=Banded()"], r"budget is Banded \(a curriculum\); it must be one of Deepened, Fixed, "),
+        (
+            ["engine=VLLM()", "engine.drafter=PromptLookup()"],
+            r"VLLM has no drafter, but Native has: engine='Native\(drafter=\.\.\.\)'",
         ),
         (["workflow=Dialogue(tool=5)"], r"workflow.tool is 5; it must be one of AgentDojo, Bfcl, Calculator, "),
         (["staleness=5"], r"staleness is 5; it must be one of DropStale, "),
@@ -252,3 +258,14 @@ def test_exponents_of_yaml_are_numbers():
 def test_python_values_pass_as_they_are(run):
     assert override(run, {"objective": Reinforce()}).objective == Reinforce()
     assert override(run, {"objective.clip_high": 1}).objective.clip_high == 1.0
+
+
+def test_objects_that_are_no_parts_are_told_by_their_names(run):
+    for value, sentence in (
+        (Epochs, r"curriculum is the class Epochs; a run holds a part, made of it: Epochs\(\)"),
+        (sorted, r"curriculum is the function sorted; it must be one of"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            override(run, {"curriculum": value})
+    with pytest.raises(ValueError, match="in Python also the function itself, without quotes"):
+        override(run, flatten({"rewards": "score"}))

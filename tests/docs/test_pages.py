@@ -110,6 +110,8 @@ def test_parts_of_your_own(desk, single_thread, capsys):
     run(page, capsys, [("MODEL", "gimbal-tiny")])
     steps = [json.loads(line) for line in Path("runs/grpo-0/metrics.jsonl").read_text().splitlines()]
     assert any(key.endswith("gate") for key in steps[0]), "the loss's own metric is kept"
+    known = {key for file in Path("runs").glob("grpo-0*/metrics.jsonl") for key in json.loads(file.read_text())}
+    assert {"curriculum/Shortest/solved", "budget/Sparing/known"} <= known
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 
+from gimbal import config, recipes
 from gimbal.config import plain, read
 from gimbal.environments import dataset, images
 from gimbal.environments.dataset import Dataset, Rows
@@ -103,6 +104,22 @@ def test_rows_from_python():
     assert [tasks[i].id for i in range(len(tasks))] == ["row:0", "row:1"]
     with pytest.raises(ValueError, match="row 1: there is no column 'prompt'"):
         len(Rows(rows=[{"prompt": "a"}, {}]))
+
+
+def test_columns_from_python():
+    columns = {"prompt": ["1 + 1 =", "2 + 2 ="], "answer": ["2", "4"]}
+    run = recipes.load("grpo", config.flatten({"tasks": columns, "held_out": columns, "reward": "ExactAnswer()"}))
+    assert [(task.prompt, task.answer) for task in (run.tasks[n] for n in range(2))] == [
+        ("1 + 1 =", "2"),
+        ("2 + 2 =", "4"),
+    ]
+    assert [run.held_out.tasks[n].answer for n in range(2)] == ["2", "4"]
+    with pytest.raises(ValueError, match=r"different lengths \(prompt 2, answer 1\)"):
+        short({"prompt": ["a", "b"], "answer": ["1"]})
+    with pytest.raises(
+        ValueError, match=r"'a' is text and no data file, and a row is a dict .*\[{'prompt': 'a'}, \.\.\.\]"
+    ):
+        short(["a", "b"])
 
 
 def test_numbers_of_numpy_and_torch_become_pythons():

@@ -336,6 +336,15 @@ def test_a_signature_beyond_its_limit_and_short_of_it(record, name, pair):
     assert name not in causes(record(**short))
 
 
+def test_groups_that_a_method_samples_to_drop_are_no_starvation(record):
+    """Of 80 groups a step 16 train and 64 are asked again with a hint; or 32 of them fail for another reason."""
+    assert "filter starvation" not in causes(record(kept_frac=0.2, drops__hinted=(64.0, 768.0)))
+    assert "filter starvation" not in causes(
+        record(kept_frac=0.2, drops__hinted=(4.0, 48.0), drops__profile=(60.0, 720.0))
+    )
+    assert "filter starvation" in causes(record(kept_frac=0.1, drops__hinted=(64.0, 768.0)))
+
+
 @pytest.mark.slow
 def test_every_rule_has_a_signature_here(record):
     shown = {"empty_answers"}  # of evaluations, in test_doctor_short_runs.py

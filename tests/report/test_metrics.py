@@ -13,7 +13,8 @@ from report_records import batch, group, rollout
 
 from gimbal.engines.native import Native
 from gimbal.objectives import EntropyBonus, KLPenalty, TruncatedWeight
-from gimbal.report.causes import repeat_metrics
+from gimbal.policies.token import CausalLM
+from gimbal.report.causes import cause_metrics, repeat_metrics, surprise_metrics
 from gimbal.report.files import JsonLines
 from gimbal.report.metrics import (
     advantage_metrics,
@@ -131,10 +132,27 @@ def test_k3_estimates_the_kl_of_sampler_to_trainer():
 
 
 def test_ess_of_sequences_multiplies_their_decisions():
-    two, zero = math.log(2), 0.0
-    metrics = mismatch_metrics(batch([[zero, zero], [zero, zero]], [[two, two], [zero, zero]]), 0)
+    half, one = math.log(0.5), 0.0
+    metrics = mismatch_metrics(batch([[half, half], [half, half]], [[one, one], [half, half]]), 0)
     assert metrics["mismatch/ess_token"] == pytest.approx(6**2 / (4 * 10))
     assert metrics["mismatch/ess_sequence"] == pytest.approx(5**2 / (2 * 17))
+
+
+def test_what_nothing_sampled_is_no_mismatch():
+    """A row that was written, and the guide's decisions at the end of one: far from the policy, and no fault of the sampler."""
+    half, far = math.log(0.5), -9.0
+    written = batch([[half, half], [0.0, 0.0]], [[half, half], [far, far]])
+    guided = replace(batch([[half, half, 0.0]], [[half, half, far]]), facts={"score/guided": torch.tensor([1.0])})
+    for found in (written, guided):
+        assert mismatch_metrics(found, 0) == mismatch_metrics(batch([[half, half]], [[half, half]]), 0)
+        assert cause_metrics(found, 0, at_version=True) == {"cause/discrepancy": 0.0}
+    assert (
+        mismatch_metrics(batch([[0.0]], [[far]]), 0)
+        == {}
+        == cause_metrics(batch([[0.0]], [[far]]), 0, at_version=False)
+    )
+    rows = group(rollout(length=1), replace(rollout(length=1, sample=1), behavior_S=torch.zeros(1)))
+    assert surprise_metrics(CausalLM.family, [rows]) == {"entropy/sampled": 1.0}
 
 
 def test_staleness():

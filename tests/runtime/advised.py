@@ -68,6 +68,7 @@ from gimbal.objectives.surrogates.advantage_regression import AdvantageRegressio
 from gimbal.objectives.surrogates.contrastive_likelihood import ContrastiveLikelihood
 from gimbal.objectives.surrogates.direct_preference import DirectPreference
 from gimbal.objectives.surrogates.gaussian_trust import GaussianTrust
+from gimbal.objectives.surrogates.guided_ratio import GuidedRatio
 from gimbal.objectives.surrogates.one_token_rollout import OneTokenRollout
 from gimbal.objectives.surrogates.parts_clipped import PartsClipped
 from gimbal.objectives.surrogates.ratio_variance import RatioVariance
@@ -139,6 +140,11 @@ ADVICE = [
         {"stability": Stability(), "workflow": Guided()},
         "slows the closed loop to its least rate",
         {"stability": Stability(region=Region(discrepancy=math.inf))},
+    ),
+    (
+        {"workflow": Guided()},
+        "trains on them as if the policy had drawn them",
+        {"workflow": Guided(), "filters": (StepRepair(),), "objective": GuidedRatio()},
     ),
     ({"oversampling": 2.0}, "oversampling has no effect without filters", {"filters": (ZeroVariance(),)}),
     ({"staleness": Reweight(), "correction": TruncatedWeight()}, "drops the bound", {"staleness": Pace()}),

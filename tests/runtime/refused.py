@@ -73,6 +73,7 @@ from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.answer_consistency import AnswerConsistency
 from gimbal.rewards.expected import Expected
+from gimbal.rewards.majority import Majority
 from gimbal.rewards.set_diversity import SetDiversity
 from gimbal.runtime.base import Local
 from gimbal.runtime.devices import Devices
@@ -135,6 +136,16 @@ REFUSALS = [
             "shaping": (Emphasised(),),
             "rewards": (Digits(), Expected(column="emphasis", name="emphasis", weight=0.0)),
         },
+    ),
+    (
+        {"rewards": (Majority(),), "held_out": HeldOut(tasks=training_tasks(size=4))},
+        "would measure nothing.*held_out.rewards=",
+        {"held_out": HeldOut(tasks=training_tasks(size=4), rewards=(Digits(),))},
+    ),
+    (
+        {"rewards": (Digits(), Digits(weight=0.0))},
+        "'digits' is the name of a second reward.*Digits.name='other'",
+        {"rewards": (Digits(), Digits(name="other", weight=0.0))},
     ),
     ({"curriculum": Horizon()}, "workflow=Dialogue..", {"workflow": Dialogue()}),
     (

@@ -11,6 +11,7 @@ from gimbal.environments.base import AbstractTasks
 from gimbal.policies.token import Sampling
 from gimbal.records import Drop, Episode, Task
 from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.majority import Majority
 from gimbal.rewards.scoring import NoVerdict
 from gimbal.runtime import best
 from gimbal.runtime.evaluate import evaluate
@@ -103,6 +104,16 @@ def test_a_whole_evaluation_says_nothing_of_failures():
     found = examined(a=["1", "0", "1"], b=["0", "0", "1"])
     assert (found.score, found.pass_at[1], found.pass_at[2], found.greedy) == (0.25, 0.25, 0.5, 1.0)
     assert found.failures() == "" and not any("failed" in name for name in found.metrics())
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_what_goes_by_the_others_of_a_group_is_no_figure(weight):
+    """A greedy rollout always agrees with itself; what knows the answer counts in full, though it only measures in training."""
+    vote = Majority(opening="", closing="")
+    found = examined((vote, Written(weight=weight)), a=["1", "0", "0"], b=["0", "0", "1"])
+    assert (found.score, found.greedy_score, found.pass_at[1], found.greedy) == (0.25, 0.5, 0.25, 0.5)
+    with pytest.raises(ValueError, match="agrees with itself"):
+        examined((vote,), a=["1", "0", "0"])
 
 
 def test_a_task_counts_once_however_many_of_its_samples_failed():

@@ -13,7 +13,7 @@ from small import small_run
 
 from gimbal.config.own import fault
 from gimbal.dataflow.curricula.hinted import Hinted
-from gimbal.runtime import budgeted
+from gimbal.runtime import rounds
 from gimbal.runtime.local import Trainer, run_local
 
 
@@ -58,7 +58,7 @@ def test_a_state_that_breaks_later_costs_the_checkpoint_but_not_what_was_trained
 
 
 def test_a_budget_that_never_has_enough_is_named(single_thread, tmp_path, monkeypatch):
-    monkeypatch.setattr(budgeted, "MOST_GROWTH", 5)
+    monkeypatch.setattr(rounds, "MOST_GROWTH", 5)
     told = said(small_run(budget=Spends(more=1), steps=1), tmp_path / "run")
     assert re.search(
         r"^LiveBudget\.more \(own_flow.py, line 56\) returned \[1\]; it must return 0 .* asked 5 times", told

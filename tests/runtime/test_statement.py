@@ -10,10 +10,23 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small import small_run
 
 from gimbal import recipes
+from gimbal.dataflow.budgets.deepened import Deepened
+from gimbal.dataflow.budgets.until_mixed import UntilMixed
+from gimbal.dataflow.curricula.banded import Banded
+from gimbal.dataflow.filters.first_of import FirstOf
+from gimbal.dataflow.filters.zero_variance import ZeroVariance
+from gimbal.dataflow.replay.recent import Recent
+from gimbal.engines.drafting.prompt_lookup import PromptLookup
+from gimbal.engines.native import Native
+from gimbal.environments.dataset import Rows
 from gimbal.environments.demonstrations import training_tasks
+from gimbal.environments.mixture import Mixed
+from gimbal.environments.split import Split
 from gimbal.policies.token import Sampling
 from gimbal.runtime.run import HeldOut
 from gimbal.runtime.statement import statement
+
+SIZED = Rows(rows=[{"prompt": str(number), "num_generations": 2 + number} for number in range(4)])
 
 
 @pytest.mark.parametrize(
@@ -38,6 +51,41 @@ from gimbal.runtime.statement import statement
 )
 def test_one_is_singular_and_nothing_is_called_nothing(changes, beginning):
     assert statement(replace(small_run(), **changes)).startswith(beginning)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"budget": Deepened()},
+            "each of 2 prompts (how many rollouts is up to the budget Deepened; num_generations is 4)",
+        ),
+        (
+            {"budget": UntilMixed(first=2)},
+            "each of 2 prompts x 4 rollouts = at most 8 rollouts (at most 80 tokens) and",
+        ),
+        (
+            {"tasks": SIZED},
+            "each of 2 prompts (how many rollouts is up to each task's num_generations; num_generations is 4)",
+        ),
+        (
+            {"tasks": Mixed(sets=(Split(tasks=SIZED, side="train", held_out=1.0),))},
+            "up to each task's num_generations;",
+        ),
+        (
+            {"curriculum": Banded(), "store": Recent(), "filters": (ZeroVariance(), FirstOf(count=2))},
+            "; curriculum=Banded store=Recent filters=ZeroVariance,FirstOf; seed",
+        ),
+        (
+            {"budget": UntilMixed(), "engine": Native(drafter=PromptLookup())},
+            "; budget=UntilMixed drafter=PromptLookup; s",
+        ),
+    ],
+)
+def test_only_what_holds_is_said_and_what_was_chosen_is_named(changes, said):
+    assert said in (whole := statement(replace(small_run(), **changes))) and ("at most" in whole) == (
+        "up to" not in said
+    )
 
 
 @pytest.mark.parametrize("name", ["dpo", "bc"])

@@ -68,6 +68,7 @@ def train_seeds(
     cores = sorted(os.sched_getaffinity(0))
     check_several(run, seeds)
     compose.accepted(run)  # a refusal appears once
+    compose.rehearse(run)
     advice = [*notices, *recipes.warnings(run, recipe)]
     directories = prepared(run, recipe, stem, runs, seeds, jobs)
     for sentence in advice:

@@ -143,8 +143,7 @@ def _train(arguments: Arguments) -> int:
         from gimbal.recipes.configure import configured
         from gimbal.report import trackers
         from gimbal.rewards.isolation import RewardError
-        from gimbal.runtime import checkpoint, compose, memory
-        from gimbal.runtime.statement import counted, statement
+        from gimbal.runtime import checkpoint
 
     runs = Path(arguments.flags.get("runs", api.RUNS))
     track = trackers.asked(arguments.flag("track"))
@@ -176,17 +175,16 @@ def _train(arguments: Arguments) -> int:
     elif "help" in arguments.flags:
         print(show.fields_page(run, recipe))
     elif "print-config" in arguments.flags:
-        print(config.dump(run, recipe), end="")
+        # Parts of one's own are saved by their whole path; printed they are named as the reward is, from here.
+        here = re.escape(f"{Path.cwd()}{os.sep}")
+        print(re.sub(rf"{here}(?=[^\s'\"]+\.py:\w)", "", config.dump(run, recipe)), end="")
         for sentence in notices:
             recipes.tell(sentence)
     elif "dry-run" in arguments.flags:
         if (name := arguments.flag("name")) and "seeds" not in arguments.flags:
             api.free(runs / api.named(name), run, config.dump(run, recipe))
-        advice = [*notices, *recipes.warnings(run, recipe), *memory.too_long(run), *compose.accepted(run)]
         _unclaimed(run, arguments, runs / (arguments.flag("name") or f"{api.stem_of(recipe)}-{run.seed}"))
-        print(f"{recipe}: {counted(len(run.tasks), 'task')}; {statement(run)}")
-        for sentence in advice:
-            recipes.tell(sentence)
+        _dry_run(run, recipe, notices)
     elif text := arguments.flag("seeds"):
         from gimbal.cli.seeds import at_once, numbers, train_seeds
 
@@ -219,6 +217,19 @@ def _unclaimed(run: AbstractRun, arguments: Arguments, directory: Path) -> None:
         run.store.start(run.seed).claim(None, directory)
 
 
+def _dry_run(run: AbstractRun, recipe: str, notices: Sequence[str]) -> None:
+    """Check everything but the model, and say what would be done."""
+    from gimbal import recipes
+    from gimbal.runtime import compose, memory
+    from gimbal.runtime.statement import counted, statement
+
+    advice = [*notices, *recipes.warnings(run, recipe), *memory.too_long(run), *compose.accepted(run)]
+    compose.rehearse(run)
+    print(f"{recipe}: {counted(len(run.tasks), 'task')}; {statement(run)}")
+    for sentence in advice:
+        recipes.tell(sentence)
+
+
 def evaluate(argv: Sequence[str]) -> int:
     arguments = parse(argv, ("help",), ("recipe", "runs", "keep", "certify"))
     if "help" in arguments.flags:
@@ -238,7 +249,7 @@ def evaluate(argv: Sequence[str]) -> int:
     # Where only rows given as held_out are read, what is said of tasks is said of them. A share is of the tasks themselves.
     if "tasks" not in changes and not re.fullmatch(r"[\d.]*", changes.get("held_out", "")):
         changes = {f"held_out.{key}" if key.startswith("tasks.") else key: value for key, value in changes.items()}
-    run = configured(run, changes, recipes.tell)
+    run = configured(run, changes, recipes.tell, trains=False)
     if "keep" in arguments.flags:
         from gimbal.runtime.distil import distilled, write_tasks
 

@@ -19,7 +19,7 @@ SCALARS = {
 # Kinds of parts that are usually given in a short form.
 KINDS = {
     "AbstractReward": "a function (reward=mine.py:score), several with weights (reward=mine.py:score*0.7,mine.py:brevity*0.3), "
-    "or a gimbal reward (reward='ExactAnswer()'; gimbal list methods)",
+    "or a gimbal reward (reward='ExactAnswer()'; gimbal list methods); in Python also the function itself, without quotes",
     "AbstractTasks": "a data file (rows.jsonl), a directory of them, a Hub dataset (openai/gsm8k), or tasks such as "
     "ReasoningGym(name='chain_sum') (gimbal list tasks)",
     "AbstractRuntimeSpec": "local or ray",
@@ -31,6 +31,7 @@ KINDS = {
 }
 # Data files, by suffix.
 DATA_FILES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
+ROWS = ("tasks", "held_out", "dataset", "train_dataset", "eval_dataset")  # keys that take rows
 NAMED = 6  # most parts of a kind named in a message
 
 
@@ -38,6 +39,17 @@ def is_mixture(value: Mapping[Any, Any]) -> bool:
     """Whether a mapping gives files or datasets weights, rather than a part's fields: {gsm8k.jsonl: 0.7, owner/code: 0.3}."""
     named = all(isinstance(key, str) and ("/" in key or key.endswith(DATA_FILES)) for key in value)
     return bool(value) and named and all(isinstance(item, int | float) for item in value.values())
+
+
+def is_columns(value: Mapping[Any, Any], path: str) -> bool:
+    """Whether a mapping given for data holds its columns, and not a part's fields: {"prompt": [...], "answer": [...]}."""
+    data = path.rpartition(".")[2] in ROWS or path in ROWS
+    return (
+        data
+        and bool(value)
+        and "tasks" not in value
+        and all(isinstance(items, list | tuple) for items in value.values())
+    )
 
 
 def describe(annotation: Any) -> str:

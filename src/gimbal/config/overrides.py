@@ -15,9 +15,9 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_args, get_type_hints
 
 from gimbal.config.aliases import ALIASES, BOTH_CLIPS, EXPLAINED, PARTS, SECTIONS
-from gimbal.config.classes import nearest
-from gimbal.config.expected import is_mixture
-from gimbal.config.parts import Text, read
+from gimbal.config.classes import catalogue, nearest
+from gimbal.config.expected import is_columns, is_mixture
+from gimbal.config.parts import Text, find, read
 
 Changes = list[tuple[str, Any]]  # (path from here, value); an empty path means the whole part
 
@@ -159,6 +159,10 @@ def _unknown(run: Any, key: str) -> ValueError:
     head = key.rpartition(".")[0]
     if head in paths(run) and paths(run)[head] is None:
         return ValueError(f"{key}: {head} is None in this recipe; give a whole part first, {head}=PART(...)")
+    if owners := _owners(paths(run).get(head), last):
+        part, verb = type(paths(run)[head]).__name__, "has" if len(owners) == 1 else "have"
+        way = f"{part} has no {last}, but {' and '.join(owners[:3])} {verb}: {head}='{owners[0]}({last}=...)'"
+        return UnknownKey(key, f"there is no key {key}: {way}", [])
     named_so = [path for path in known if path.rpartition(".")[2] == last]
     ranked: Iterable[str] = named_so or known
     # A bare name may be nearer to the last name of a path than to any whole path.
@@ -170,6 +174,16 @@ def _unknown(run: Any, key: str) -> ValueError:
         hint = f"; did you mean {min(named, key=lambda path: path.count('.'))}?"
     names = (path.rpartition(".")[2] for path in known)
     return UnknownKey(key, f"there is no key {key}{hint or ' (--help lists them)'}", names)
+
+
+def _owners(part: Any, name: str) -> list[str]:
+    """gimbal's parts of the same kind that have this field."""
+    own = catalogue().get(type(part).__name__)
+    if own is None or "AbstractPart" not in own.bases[1:]:
+        return []
+    kind = own.bases[own.bases.index("AbstractPart") - 1]
+    others = sorted(entry.name for entry in catalogue().values() if entry.part and kind in entry.bases)
+    return [other for other in others if is_dataclass(found := find(other)) and name in {f.name for f in fields(found)}]
 
 
 def _apply(part: Any, annotation: Any, changes: Changes, at: str) -> Any:
@@ -220,7 +234,8 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in data.items():
         path = prefix + str(key).replace("__", ".")
-        if isinstance(value, Mapping) and "class" not in value and value and not is_mixture(value):
+        whole = isinstance(value, Mapping) and (is_mixture(value) or is_columns(value, path))
+        if isinstance(value, Mapping) and "class" not in value and value and not whole:
             flat |= flatten(value, path + ".")
         else:
             flat[path] = Text(value) if isinstance(value, str) else value

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from gimbal.config.aliases import MOVED, RENAMED
-from gimbal.config.classes import NO_METHODS, PACKAGE, catalogue, nearest
+from gimbal.config.classes import PACKAGE, catalogue, nearest
 from gimbal.config.expected import at_commas, expected, fitting, quoted
 
 RECIPE_FILE = "recipe.yaml"  # in a run's directory
@@ -167,6 +167,8 @@ def _load_file(path: Path) -> types.ModuleType:
 
 def shown(value: Any) -> str:
     """A value for a message, as given, shortened."""
+    if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
+        return f"the {'class' if isinstance(value, type) else 'function'} {value.__qualname__}"
     text = str(value) if isinstance(value, Text) and value else repr(value)
     return text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "..."
 
@@ -370,7 +372,10 @@ def _read_part(value: Any, base: type, path: str) -> Any:
     elif dataclasses.is_dataclass(data) and not isinstance(data, type):
         data = _checked(data, path)
     if not isinstance(data, base):
-        got = _kind(data) if dataclasses.is_dataclass(data) else shown(data)
+        if isinstance(data, type) and issubclass(data, base):
+            raise ValueError(f"{path} is the class {data.__name__}; a run holds a part, made of it: {data.__name__}()")
+        made = dataclasses.is_dataclass(data) and not isinstance(data, type)
+        got = _kind(data) if made else shown(data)
         raise ValueError(f"{path} is {got}; it must be {expected(base, path)}")
     return data
 
@@ -379,11 +384,12 @@ def _kind(part: Any) -> str:
     """Its class, and its kind where another kind is wanted: Allocated is a curriculum, not a budget."""
     name = type(part).__name__
     bases = catalogue()[name].bases if name in catalogue() else ()
-    kinds = [base for base in bases if base.startswith("Abstract") and base not in NO_METHODS]
-    if not kinds:
+    if "AbstractPart" not in bases[1:]:
         return name
-    plain = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kinds[-1].removeprefix("Abstract").removesuffix("Spec")).lower()
-    return f"{name}, {'an' if plain[0] in 'aeiou' else 'a'} {plain}"
+    # The base nearest to all parts: between it and the class may be one for parts that are made alike.
+    kind = bases[bases.index("AbstractPart") - 1].removeprefix("Abstract").removesuffix("Spec")
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind).lower()
+    return f"{name} ({'an' if words[0] in 'aeiou' else 'a'} {words})"
 
 
 def _long(value: Any, base: type) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from gimbal.config.expected import DATA_FILES, at_commas, is_mixture
+from gimbal.config.expected import DATA_FILES, at_commas, is_columns, is_mixture
 from gimbal.environments import arrow
 from gimbal.environments.behaviors import MADE
 from gimbal.environments.dataset import Dataset, Rows
@@ -37,11 +37,29 @@ def short(value: Any) -> Any:
     if arrow.is_dataset(value):
         return Dataset(path=str(arrow.kept(value)))
     if isinstance(value, Mapping):
+        if is_columns(value, "tasks"):
+            return Rows(rows=_turned(value))
         return _weighed(value) if is_mixture(value) else value
     if isinstance(value, Sequence):
         names = [str(item) for item in value if isinstance(item, str | Path)]
-        return _named(",".join(names)) if value and len(names) == len(value) else Rows(rows=value)
+        if not value or len(names) < len(value):
+            return Rows(rows=value)
+        if isinstance(found := _named(",".join(names)), str):
+            raise ValueError(
+                f"{names[0]!r:.60} is text and no data file, and a row is a dict with a key for each column: "
+                f"[{{'prompt': {names[0]!r:.60}}}, ...]"
+            )
+        return found
     return value
+
+
+def _turned(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """The rows of columns of equal length."""
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise ValueError(f"the columns have different lengths ({told}); each must have one value for every row")
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _recorded(name: str) -> bool:

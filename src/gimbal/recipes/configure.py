@@ -39,6 +39,7 @@ from gimbal.policies.squashed import SquashedGaussian
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.sizes import sized
 from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.beside import OWN, methods, names, together
 from gimbal.rewards.function import Function
 from gimbal.rewards.recorded import Recorded
 from gimbal.runtime import compose
@@ -66,10 +67,13 @@ REAL, CHOICES = ((Gaussian, SquashedGaussian, Deterministic, OneStep, BestOf), (
 READ_BY = ("prompt", "answer", "answer_after", "system", "chat")  # fields of Dataset that determine how a row is read
 
 
-def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[[str], None]) -> AbstractRun:
+def configured(
+    run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[[str], None], *, trains: bool = True
+) -> AbstractRun:
     """The run with these overrides, checked as a whole: two parts that consume the same ratio are refused here.
 
-    ``reward`` is another name for ``rewards``. ``config/parts.py`` (SHORT) turns functions, references and files into parts.
+    ``reward`` is another name for ``rewards``. ``config/parts.py`` (SHORT) turns functions, references and files into parts. Without
+    ``trains`` the run is only evaluated.
     """
     changes: dict[str, Any] = {}
     for key, value in overrides.items():
@@ -97,6 +101,8 @@ def configured(run: AbstractRun, overrides: Mapping[str, Any], notice: Callable[
             "no held-out evaluation: the recipe's evaluation uses its own tasks, not yours; add held_out=FILE or held_out=0.1"
         )
     recipe, run = run, _with_data(run, changes, notice)
+    if trains:
+        _replaced(recipe, run, changes, notice)
     run = _beside(recipe, run, changes, notice)
     run = _followed(recipe, _drawn(recipe, run, changes), changes)
     run, said = sized(recipe, run, changes)
@@ -179,6 +185,20 @@ def _drawn(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) ->
             "answers for a held-out loss, or held_out=none"
         )
     return replace(run, held_out=now)
+
+
+def _replaced(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any], notice: Callable[[str], None]) -> None:
+    """Tell of rewards by which the recipe works that reward= replaces: ttrl without its vote is GRPO with labels."""
+    there = {type(reward) for reward in run.rewards}
+    lost = [reward for reward in methods(recipe.rewards) if type(reward) not in there]
+    if not lost or changes.get("rewards", ()) == ():  # an agent scores itself
+        return
+    given = changes["rewards"]
+    own = str(given) if isinstance(given, str) and re.fullmatch(r"[^\s,*()]+:\w+", given) else OWN
+    notice(
+        f"reward= replaces {names(lost)}, which belongs to this recipe's method: to keep it, type "
+        f"{together(lost, recipe.rewards, own)}"
+    )
 
 
 def _followed(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:

@@ -10,6 +10,7 @@ import torch
 from gimbal import ops
 from gimbal.policies.base import Family
 from gimbal.records import Group, TrainBatch
+from gimbal.report.metrics import sampled_NS
 
 
 def cause_metrics(batch: TrainBatch, learner_version: int, *, at_version: bool) -> dict[str, float]:
@@ -19,7 +20,9 @@ def cause_metrics(batch: TrainBatch, learner_version: int, *, at_version: bool) 
     staleness (plus, from a step's second update on, what the step itself moved). Otherwise the anchor is the learner before the step:
     decisions of its own version show the discrepancy; in older ones it cannot be separated from staleness (``cause/unsplit``).
     """
-    mask_NS, reader = batch.mask_NS, cause_metrics
+    mask_NS, reader = sampled_NS(batch), cause_metrics
+    if not bool(mask_NS.any()):
+        return {}
     log_NS = batch.column("proximal_NS", reader) - batch.column("behavior_NS", reader)
     if at_version:
         return {"cause/discrepancy": float(ops.masked_mean(log_NS, mask_NS))}
@@ -56,5 +59,6 @@ def repeat_metrics(groups: Sequence[Group]) -> dict[str, float]:
 def surprise_metrics(family: Family, groups: Sequence[Group]) -> dict[str, float]:
     """-mean log-probability of the samples, which estimates the entropy of the sampling distributions; nothing where there is none."""
     drawn = [row.behavior_S[row.mask_S] for group in groups for row in group.rows if family.likelihoods]
+    drawn = [behavior_S for behavior_S in drawn if bool(behavior_S.any())]  # not those of rows that were written
     behavior_D = torch.cat(drawn) if drawn else torch.zeros(0)
     return {"entropy/sampled": -float(behavior_D.mean())} if len(behavior_D) else {}

@@ -217,8 +217,9 @@ def verdict(summary: Summary, drawn: str = "decisions generated") -> list[str]:
 def cost(summary: Summary, drawn: str = "decisions generated") -> list[str]:
     gap = summary.mean_discrepancy
     told = "" if gap is None else f"mean |p - p'| between sampler and trainer, by age and engine, {gap:.4f}, "
+    steps = f"{summary.steps} step{'s' * (summary.steps != 1)}"
     lines = [
-        f"{summary.steps} steps, {summary.tokens_generated:,} {drawn} in {duration(summary.seconds_training)} of "
+        f"{steps}, {summary.tokens_generated:,} {drawn} in {duration(summary.seconds_training)} of "
         f"training; maximum staleness {summary.max_age}, {told}"
         f"peak memory {summary.peak_memory_mb:.0f} MB"
     ]

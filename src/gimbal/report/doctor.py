@@ -220,4 +220,4 @@ def _looked_at(record: Record) -> str:
     held_out = ""
     if record.evaluation is not None:
         held_out = f"held-out {named(record.evaluation.name)} from its best to the end: {record.evaluation}; "
-    return f"{len(record.rows)} steps; {held_out}medians over the second half: {', '.join(shown)}"
+    return f"{len(record.rows)} step{'s' * (len(record.rows) != 1)}; {held_out}medians over the second half: {', '.join(shown)}"

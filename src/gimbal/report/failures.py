@@ -28,6 +28,7 @@ SEVERAL_FRESH = 3  # least steps for a mean of signed log-ratios, which scatter 
 SHORTEST = 8  # least steps to judge a closed loop by where its rate ended
 LOST = 0.25  # share of steps undone: the run then learns from at most three quarters of its data
 SEVERAL = 4  # steps from which equal scores in all groups are no accident
+DESIGNED = ("drops/hinted", "drops/profile")  # groups that a method samples in order to drop them
 GROUPS = 8  # the same for groups in the second half: two rollouts have equal scores in half of all cases
 STRAYS = 3.0  # standard errors by which a mean of signed log-ratios must differ from 0
 
@@ -180,12 +181,24 @@ def _decisions(record: Record, row: Mapping[str, Any]) -> float:
 
 def starved_at_once(record: Record) -> Sign | None:
     """Filters let almost nothing through from the first steps: the tasks or the reward are to blame."""
-    kept = record.early("kept_frac")
+    kept = _kept(record, early=True)
     return filter_starvation(record) if kept is None or kept < KEPT else None
 
 
+def _kept(record: Record, early: bool = False) -> float | None:
+    """The median share of groups that filters kept, of those that were not sampled to be dropped (``DESIGNED``)."""
+    shares, before = list[float](), 0.0
+    for row in record.rows:
+        so_far = sum(row.get(name) or 0.0 for name in DESIGNED)
+        if (share := row.get("kept_frac")) is not None:
+            gone, before = (so_far - before) / record.setting("prompts_per_step", 16), so_far
+            shares.append(min(1.0, share / max(share, 1 - share * gone)))  # with n kept groups n / share were finished
+    half = shares[: (len(shares) + 3) // 4] if early else shares[len(shares) // 2 :]
+    return statistics.median(half) if half else None
+
+
 def filter_starvation(record: Record) -> Sign | None:
-    kept, more = record.late("kept_frac"), 2 * record.setting("num_generations", 8)
+    kept, more = _kept(record), 2 * record.setting("num_generations", 8)
     if record.stopped is not None and record.stopped["error"] == "Starved":
         evidence = f"the run stopped after step {record.stopped['step']}: {record.stopped['sentence']}"
     elif kept is not None and kept < KEPT and not record.solved:

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from gimbal import ops
+from gimbal.objectives.surrogates.guided_ratio import GUIDED, last_NS
 from gimbal.policies.token import Tokens
 from gimbal.records import Acted, Episode, Group, Rollout, TrainBatch
 
@@ -111,12 +112,22 @@ def acting_metrics(acts: Sequence[tuple[Sequence[Acted], str]]) -> dict[str, flo
     return found | ({"tool/failed_frac": failed / sum(made_N)} if sum(made_N) else {})
 
 
+def sampled_NS(batch: TrainBatch) -> Bool[Tensor, "N S"]:
+    """The counted decisions that a sampler drew. A row that was written has sampler log-probabilities of 0 throughout, and so have the
+    decisions of a guide at the end of a row (``GUIDED``): their distance from the policy is no fault of the sampler.
+    """
+    mask_NS = batch.mask_NS & ((batch.column("behavior_NS", sampled_NS) != 0) & batch.mask_NS).any(-1, keepdim=True)
+    if GUIDED in batch.facts:
+        mask_NS = mask_NS & ~last_NS(mask_NS, batch.column(GUIDED, sampled_NS))
+    return mask_NS
+
+
 def mismatch_metrics(batch: TrainBatch, learner_version: int, *, densities: bool = False) -> dict[str, float]:
-    """The gap between sampler (behavior) and trainer (proximal) on the same decisions, overall and by age of the decision.
+    """The gap between sampler (behavior) and trainer (proximal) on the same sampled decisions, overall and by age of the decision.
 
     ``densities``: for continuous actions, whose densities are unbounded, so that |p - p'| is meaningless but ratios are not.
     """
-    mask_NS, reader = batch.mask_NS, mismatch_metrics
+    mask_NS, reader = sampled_NS(batch), mismatch_metrics
     if not bool(mask_NS.any()):
         return {}
     proximal_NS, behavior_NS = batch.column("proximal_NS", reader), batch.column("behavior_NS", reader)

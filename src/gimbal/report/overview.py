@@ -249,7 +249,9 @@ def conclusion(runs: Sequence[Mapping[str, Any]]) -> str:
         bad = [sign["what"] for sign in run["signs"] if sign["bad"]]
         looked = ", ".join(sign["what"] for sign in run["signs"])
         stable = f"Look at: {', '.join(bad)}." if bad else f"No sign of trouble in {looked}." if looked else ""
-        spent = f"{len(run['steps'])} steps in {duration(run['cost']['seconds'])}{'' if run['ended'] else ' so far'}."
+        count = len(run["steps"])
+        so_far = "" if run["ended"] else " so far"
+        spent = f"{count} step{'s' * (count != 1)} in {duration(run['cost']['seconds'])}{so_far}."
         return " ".join(part for part in (run["learned"]["text"].rstrip(".") + ".", stable, spent) if part)
     families: dict[int, list[Mapping[str, Any]]] = {}
     for run in runs:

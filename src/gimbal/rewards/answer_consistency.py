@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
+from typing import ClassVar
 
 from gimbal.ops import philox
 from gimbal.records import Group, Rollout, Task
@@ -30,6 +31,8 @@ class AnswerConsistency(AbstractReward):
 
     Confidence: partial; the order of cases is read; ours: the three coefficients.
     """
+
+    is_method: ClassVar[bool] = True
 
     bonus: float = 0.5
     first: float = 0.5

@@ -21,6 +21,10 @@ class AbstractReward(AbstractPart, ABC):
 
     # Whether equal texts may get different scores, depending on their position in the group.
     by_place: ClassVar[bool] = False
+    # Whether a rollout's score depends on the others of its group, so that one alone says nothing: an evaluation leaves it out.
+    by_group: ClassVar[bool] = False
+    # Whether it is a method, or part of one, and not only a scorer of answers: where reward= replaces it, that is told.
+    is_method: ClassVar[bool] = False
 
     name: str
     weight: float = 1.0
@@ -28,7 +32,7 @@ class AbstractReward(AbstractPart, ABC):
     @property
     def decides(self) -> bool:
         """Whether a score of 1 solves the task, where this is the run's first reward: not for a distance, a rate or a logit."""
-        return True
+        return not self.by_group
 
     @abstractmethod
     def __call__(self, group: Group) -> list[float | None]: ...

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from gimbal.records import Group
 from gimbal.rewards.asking import fill
@@ -26,6 +27,8 @@ class Checklist(AbstractReward):
 
     Confidence: partial; binary items of each sample are read; ours: items by rules next to a judge's.
     """
+
+    is_method: ClassVar[bool] = True
 
     items: tuple[AbstractReward, ...] = ()
     column: str = "checklist"

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from gimbal.records import Group, Task
 from gimbal.rewards.asking import Asked, ask, fill
@@ -80,6 +80,8 @@ class Debated(AbstractReward):
 
     Confidence: partial; the game and the reward are read in the published code; ours: greedy or asked advocates.
     """
+
+    is_method: ClassVar[bool] = True
 
     judge: JudgeScore = JudgeScore(template=JUDGED)
     advocate: Asked | None = None

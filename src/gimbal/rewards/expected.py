@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gimbal.advantages.base import AbstractAdvantage
 from gimbal.composition import Advice, Composition, Verdict
@@ -18,6 +19,8 @@ class Expected(AbstractReward):
 
     curricula.Tracked fills ``expected``. A column of the dataset works too. Not applicable to tasks without it.
     """
+
+    is_method: ClassVar[bool] = True
 
     column: str = "expected"
     name: str = "expected"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from gimbal.records import Group
 from gimbal.rewards.base import AbstractReward
@@ -27,6 +28,8 @@ class FlawPenalty(AbstractReward):
 
     Confidence: verified.
     """
+
+    is_method: ClassVar[bool] = True
 
     outcome: AbstractReward = ExactAnswer()
     judge: AbstractReward = WorkingSteps(measure="flawed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from gimbal.records import Group
 from gimbal.rewards.answers import extract
@@ -36,6 +36,9 @@ class Majority(AbstractReward):
 
     Confidence: verified; ours: answers are compared as text, where the paper's verifier compares values.
     """
+
+    by_group: ClassVar[bool] = True
+    is_method: ClassVar[bool] = True
 
     name: str = "majority"
     measure: Literal["agreement", "share", "label", "truth"] = "agreement"

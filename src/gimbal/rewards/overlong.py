@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gimbal.records import Group
 from gimbal.rewards.base import AbstractReward
@@ -16,6 +17,8 @@ class OverlongPenalty(AbstractReward):
 
     - ``zone`` = 0: 0 up to the limit, -1 beyond.
     """
+
+    is_method: ClassVar[bool] = True
 
     limit: int = 64
     zone: int = 16

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 from gimbal.records import Group
 from gimbal.rewards.base import AbstractReward
@@ -16,6 +17,8 @@ class Pattern(AbstractReward):
 
     The default requires reasoning followed by an answer, each in its tags, and nothing else.
     """
+
+    is_method: ClassVar[bool] = True
 
     pattern: str = r"(?s)<think>.+</think>\s*<answer>.+</answer>"
     name: str = "format"

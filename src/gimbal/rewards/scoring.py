@@ -33,13 +33,18 @@ class NoVerdict(float):
         return value
 
 
-def score(group: Group, rewards: Sequence[AbstractReward], lost: Counter[str] | None = None) -> Group | Drop:
+def score(
+    group: Group,
+    rewards: Sequence[AbstractReward],
+    lost: Counter[str] | None = None,
+    weights: Sequence[float] | None = None,
+) -> Group | Drop:
     """score = sum of weight * reward over the rewards that apply; ``scores`` holds each by name, before weighting.
 
     Without rewards the group is returned unchanged (its dense rewards count). A rollout to which none applies leaves the group, because
     0 would be wrong. So does one to which a reward gave no finite number (NoVerdict), because the other rewards would not be
     comparable. ``lost`` counts them by reason; if no rollout is left, the group becomes a Drop with the most common reason.
-    ``scores["error"]`` is 1 where a scorer failed on the text, else 0.
+    ``scores["error"]`` is 1 where a scorer failed on the text, else 0. ``weights``: by default the rewards' own.
     """
     if not rewards:
         return group
@@ -55,10 +60,27 @@ def score(group: Group, rewards: Sequence[AbstractReward], lost: Counter[str] | 
         applying = {r: v for r, v in zip(range(len(rewards)), values, strict=True) if v is not None}
         failed = [v for v in applying.values() if learnable(v) is None]
         if applying and not failed:
-            scored.append(_scored(episode, rewards, applying))
+            given = [reward.weight for reward in rewards] if weights is None else weights
+            scored.append(_scored(episode, rewards, applying, given))
         else:
             lost[getattr(failed[0], "reason", "not_finite") if failed else "unscored"] += 1
     return replace(group, episodes=tuple(scored)) if scored else Drop(lost.most_common(1)[0][0])
+
+
+def measured(rewards: Sequence[AbstractReward]) -> list[AbstractReward]:
+    """Those that an evaluation scores by: one that goes by the rest of the group finds any rollout alone right, so it is left out."""
+    return [reward for reward in rewards if not reward.by_group]
+
+
+def unmeasured(rewards: Sequence[AbstractReward]) -> str:
+    """Why an evaluation by these rewards would measure nothing, and the way out; "" if it measures something."""
+    if not rewards or measured(rewards):
+        return ""
+    names = " and ".join(type(reward).__name__ for reward in rewards)
+    return (
+        f"{names} scores a rollout by the others of its group, so an evaluation by it alone would measure nothing (a rollout always "
+        "agrees with itself): give one that knows the answer, held_out.rewards=file.py:function, or held_out=none"
+    )
 
 
 def decided(rewards: Sequence[AbstractReward]) -> bool:
@@ -112,7 +134,9 @@ def answered(group: Group, texts: Sequence[str], rewards: Sequence[AbstractRewar
     return replace(group, replies=replies)
 
 
-def _scored(episode: Episode, rewards: Sequence[AbstractReward], values: dict[int, float]) -> Episode:
+def _scored(
+    episode: Episode, rewards: Sequence[AbstractReward], values: dict[int, float], weights: Sequence[float]
+) -> Episode:
     scores = {rewards[r].name: float(v) for r, v in values.items()}
     scores[ERROR] = float(any(isinstance(v, Broken) for v in values.values()))
-    return episode.scored(sum(rewards[r].weight * float(v) for r, v in values.items()), scores)
+    return episode.scored(sum(weights[r] * float(v) for r, v in values.items()), scores)

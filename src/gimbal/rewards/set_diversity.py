@@ -35,6 +35,8 @@ class SetDiversity(AbstractReward):
     Confidence: verified.
     """
 
+    by_group: ClassVar[bool] = True
+    is_method: ClassVar[bool] = True
     by_place: ClassVar[bool] = True
 
     sets: int = 2

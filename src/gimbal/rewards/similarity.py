@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from gimbal.records import Group
 from gimbal.rewards.answers import extract
@@ -32,6 +32,8 @@ class Similarity(AbstractReward):
 
     Confidence: partial; the mean of fingerprint similarities is published; ours: n-grams and edits instead, and ``least``.
     """
+
+    is_method: ClassVar[bool] = True
 
     measure: Literal["tanimoto", "edit", "equal"] = "tanimoto"
     grams: tuple[int, ...] = (1, 2, 3)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -54,6 +54,8 @@ class SolverScore(AbstractReward):
 
     Confidence: partial; ours: ``form_weight``, the solver's wording, and the difference as form of ``relative``.
     """
+
+    is_method: ClassVar[bool] = True
 
     solver: Asked | None = Endpoint(temperature=1.0)
     template: str = TEMPLATE

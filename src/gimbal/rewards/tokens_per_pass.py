@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -24,6 +24,8 @@ class TokensPerPass(AbstractReward):
     """Tokens of the text, up to its end, divided by the forward passes that wrote it (LightningRL, arXiv:2603.13319): for policies that
     write several tokens in a pass (MaskedLM). Weight 0 only reports it.
     """
+
+    is_method: ClassVar[bool] = True
 
     name: str = "speed"
 

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from gimbal.composition import AbstractPart
 from gimbal.records import Group
@@ -99,6 +100,9 @@ class WinRate(AbstractReward):
 
     Confidence: partial; ours: the choice of opponents, and ByRewards.
     """
+
+    by_group: ClassVar[bool] = True
+    is_method: ClassVar[bool] = True
 
     preference: AbstractPreference = ByRewards()
     name: str = "win_rate"

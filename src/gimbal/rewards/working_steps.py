@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Literal
+from typing import ClassVar, Literal
 
 from gimbal.records import Group
 from gimbal.rewards.base import AbstractReward
@@ -45,6 +45,8 @@ class WorkingSteps(AbstractReward):
     - "necessary": steps up to and including the first that contains the task's answer; all of them if none does (DECS,
       arXiv:2509.25827).
     """
+
+    is_method: ClassVar[bool] = True
 
     measure: Literal["count", "economy", "spared", "right", "turns", "flawed", "necessary"] = "count"
     separator: str = LINES_AND_CUES

@@ -17,6 +17,7 @@ from gimbal.composition import (
     ENTROPY,
     FITS_CRITIC,
     GROWS,
+    GUIDES,
     REFERENCE,
     TEMPERS,
     AbstractPart,
@@ -26,22 +27,28 @@ from gimbal.composition import (
     Refusal,
     Verdict,
 )
-from gimbal.config.own import started, wrong
-from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum
+from gimbal.config import paths
+from gimbal.config.own import OwnError, fault, started, wrong
+from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum, Progress
 from gimbal.dataflow.budgets.fixed import Fixed
+from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.engines.base import RECORD, RIVALS
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.ranks import several
 from gimbal.learning.updates.policy_gradient import REFERENCE as REFERENCE_MODEL
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient, needs_of
 from gimbal.objectives.base import DISCREPANCY, UPDATE, AbstractObjective
+from gimbal.objectives.surrogates.guided_ratio import GuidedRatio
 from gimbal.ops.paths import get_at, walk
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import CausalLM
 from gimbal.records import Task
 from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.scoring import unmeasured
 from gimbal.runtime import checkpoint, policies, roles
+from gimbal.runtime.judging import named_apart, numbered, taken
 from gimbal.runtime.looking import columns_there, looked_at, overlap
+from gimbal.runtime.rounds import chosen, plans
 from gimbal.runtime.run import AbstractRun, Run
 from gimbal.workflows.runner import Driven
 
@@ -80,7 +87,10 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
     yield from _numbers(whole)
     yield from _alike(whole)
     yield from _twice(run)
-    yield from _rewardscolumns_there(run, whole)
+    yield from named_apart(run.rewards, "reward")
+    if run.held_out is not None and run.held_out.rewards is not None:
+        yield from named_apart(run.held_out.rewards, "held_out.rewards")
+    yield from _rewards_there(run, whole)
     if run.oversampling > 1 and not run.filters:
         yield Advice(
             "oversampling has no effect without filters: it generates extra groups to replace those that filters drop"
@@ -88,6 +98,8 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
     yield from _able(run.sampler, "engine")
     if run.held_out is not None:
         yield from _able(run.evaluator, "held_out.engine")
+        if said := unmeasured(run.rewards if run.held_out.rewards is None else run.held_out.rewards):
+            yield Refusal(said)
     if run.workflow.whole and whole.doing(GROWS):
         yield Refusal(
             f"{type(run.budget).__name__} samples more rollouts for a scored group, but {type(run.workflow).__name__} samples a "
@@ -128,6 +140,7 @@ def _gradient(method: AbstractPolicyGradient, run: AbstractRun, whole: Compositi
         )
     yield from _unbounded(method, run, whole)
     yield from _never_clips(method, run, whole)
+    yield from _as_drawn(method, whole)
     yield from _coarse(method, run)
     yield from _fast(method, run)
     if method.reference_resets and REFERENCE_MODEL not in method.models():
@@ -198,7 +211,7 @@ def opened(run: AbstractRun) -> list[AbstractReward]:
     try:
         if rewards and len(run.tasks) and isinstance(first := run.tasks[0], Task):
             for reward in rewards:
-                reward.accepts(first)
+                taken(reward, first, rewards)
     except BaseException:
         for reward in rewards:
             reward.close()
@@ -217,7 +230,7 @@ def accepted(
     """
     if policy is None:
         policies.check_files(run)
-    held_out, doubts, columns = run.held_out, list[str](), set[str]()
+    held_out, doubts, columns, numbers = run.held_out, list[str](), set[str](), ""
     evaluated = [(held_out.tasks, held_out.rewards, run.evaluator)] if held_out else []
     for tasks, own, sampler in [(run.tasks, None, run.sampler), *evaluated]:
         if not len(tasks):
@@ -236,12 +249,13 @@ def accepted(
                 if tasks is run.tasks:
                     run.budget.accepts(task)
                     columns |= task.columns.keys()
+                numbers = numbers or numbered(task, used)
                 for reward in used:
-                    reward.accepts(task)
+                    taken(reward, task, used)
                 if policy is not None and (doubt := policy.accepts(task, run.sampling.max_length)):
                     doubts.append(doubt)
     columns_there(run, columns)
-    return [*doubts[:1], *(overlap(run.tasks, held_out.tasks) if held_out else ())]
+    return [*doubts[:1], *filter(None, [numbers]), *(overlap(run.tasks, held_out.tasks) if held_out else ())]
 
 
 def live(run: AbstractRun) -> tuple[AbstractCurriculum, AbstractBudget]:
@@ -250,6 +264,19 @@ def live(run: AbstractRun) -> tuple[AbstractCurriculum, AbstractBudget]:
     budget = started(run.budget, AbstractBudget, run.num_generations, run.sampling.max_length)
     checkpoint.savable(curriculum, budget)
     return curriculum, budget
+
+
+def rehearse(run: AbstractRun) -> None:
+    """Start them and ask for a first round: what they refuse only then is refused without a model too."""
+    try:
+        curriculum, budget = live(run)
+        for part in (curriculum, budget):
+            part.step(Progress(version=0, drawn=0))
+        plans(budget, [chosen(curriculum) for _ in range(run.prompts_per_step)])
+    except Exception as error:  # whatever a user's part raises
+        if told := fault(error, {type(part).__name__: key for key, part in paths(run).items()}):
+            raise OwnError(told) from error
+        raise
 
 
 def _outstanding(run: AbstractRun) -> Iterator[Verdict]:
@@ -338,7 +365,7 @@ def _twice(run: AbstractRun) -> Iterator[Verdict]:
             )
 
 
-def _rewardscolumns_there(run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
+def _rewards_there(run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
     """A reward that a part names but the run lacks would raise KeyError after the first rollouts."""
     known = sorted(reward.name for reward in run.rewards)
     for place, part in walk(run):
@@ -413,6 +440,16 @@ def _unbounded(method: AbstractPolicyGradient, run: AbstractRun, whole: Composit
                 "lowered held-out pass@1 from 0.87 to 0.54, with weights only to 0.81 (claims/README.md)"
             )
         yield Advice(said)
+
+
+def _as_drawn(method: AbstractPolicyGradient, whole: Composition) -> Iterator[Verdict]:
+    """A guide's rows that nothing sets apart."""
+    guides = whole.doing(GUIDES)
+    if guides and not (whole.has(GuidedRatio) and whole.has(StepRepair)):
+        yield Advice(
+            f"{type(guides[0]).__name__} takes rows of a guide, and {type(method.objective).__name__} trains on them as if the policy "
+            "had drawn them: filters='[StepRepair()]' objective='GuidedRatio()' sets them apart"
+        )
 
 
 def _coarse(method: AbstractPolicyGradient, run: AbstractRun) -> Iterator[Verdict]:

@@ -25,7 +25,7 @@ from gimbal.records import AbstractSampling, Drop, Episode, Group, Rollout
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.majority import majority
-from gimbal.rewards.scoring import answered, decided, follow_ups, of_all, score
+from gimbal.rewards.scoring import answered, decided, follow_ups, measured, of_all, score, unmeasured
 from gimbal.runtime.run import KS, AbstractRun
 from gimbal.workflows.demonstrated import Demonstrated
 
@@ -211,7 +211,16 @@ def evaluate(
     samples: int,
     seed: int,
 ) -> EvalResult:
-    """Sample ``samples`` rollouts and one greedy one for every task with a freshly loaded engine, and score them."""
+    """Sample ``samples`` rollouts and one greedy one for every task with a freshly loaded engine, and score them.
+
+    Rewards that go by the rest of a group are left out (``measured``); of others that only measure beside them, the first counts.
+    """
+    if said := unmeasured(rewards):
+        raise ValueError(said)
+    asked, rewards = rewards, measured(rewards)
+    weights = [reward.weight for reward in rewards]
+    if len(rewards) < len(asked) and rewards and not any(weights):
+        weights[0] = 1.0
     assert engine.in_flight == 0, "an evaluation has the engine to itself"
     for index in range(len(tasks)):
         task = tasks[index]
@@ -228,7 +237,7 @@ def evaluate(
     failed["unanswered"] += unanswered
     kept: dict[int, Sequence[Rollout]] = {}
     for index, group in groups.items():
-        outcome = score(group, rewards, failed)
+        outcome = score(group, rewards, failed, weights)
         kept[index] = outcome.rollouts if isinstance(outcome, Group) else ()
     sampled = [[(one.earned, passed(one)) for one in kept.get(2 * index, ())] for index in range(len(tasks))]
     greedy = [(one.earned, passed(one)) for index in range(len(tasks)) for one in kept.get(2 * index + 1, ())]
@@ -238,7 +247,7 @@ def evaluate(
     ks = [k for k in KS if k <= samples] if judged else []
     counts = [(len(values), sum(passes for _, passes in values)) for values in sampled]
     pass_at = {k: _mean([pass_at_k(n, c, k) for n, c in counts if n >= k]) for k in ks}
-    ballots = [[(_answer(one, rewards), passed(one)) for one in kept.get(2 * i, ())] for i in range(len(tasks))]
+    ballots = [[(_answer(one, asked), passed(one)) for one in kept.get(2 * i, ())] for i in range(len(tasks))]
     spread = not rewards and len(score_T) > 1
     return EvalResult(
         tasks=len(tasks),

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from gimbal import durable
+from gimbal.config.own import started
 from gimbal.dataflow.packing import pack
+from gimbal.dataflow.replay.base import AbstractStore
 from gimbal.dataflow.replay.peers import judged as judged_anew
 from gimbal.engines.base import FORK, Unserved
 from gimbal.engines.episodes import Episodes
@@ -74,14 +76,13 @@ class Trainer:
         ranks = joining.join()
         self._saved = checkpoint.of_run(resume) if resume else None
         self.restored: Mapping[str, Any] = self._saved["totals"] if self._saved else {}
-        self.store = run.store.start(run.seed)
+        self.store = started(run.store, AbstractStore, run.seed)
         self.store.claim(self._saved["store"] if self._saved else None, home)
         self.rewards = compose.opened(run)
         policy = (run.policy.at(resume / "model") if resume else run.policy).load(run.seed).to(self.device)
         self.policy = policies.own(policy)  # engines copy it; the one that is trained is the learner's
-        self.learner: AbstractLearner = joining.lead(
-            ranks, policy, partial(policies.learner, run, self.device, resume=resume)
-        )
+        learner = partial(policies.learner, run, self.device, resume=resume)
+        self.learner: AbstractLearner = joining.lead(ranks, policy, learner)
         self.host = run.runtime.open(
             Wanted(
                 engine=run.sampler,
@@ -237,19 +238,15 @@ class Trainer:
         metrics |= self.pipeline.selection.metrics(judged=judged) | role_metrics(batch)
         for one in self.deliveries.values():
             metrics |= one.metrics()
-        metrics |= {**self.host.metrics(), **self.pipeline.metrics()}
-        return metrics | {
-            "kept_frac": self.pipeline.kept_frac,
-            family.unit: float(self.pipeline.generated["decisions"]),
-        }
+        metrics |= {**self.host.metrics(), **self.pipeline.metrics(), "kept_frac": self.pipeline.kept_frac}
+        return metrics | {family.unit: float(self.pipeline.generated["decisions"])}
 
     def evaluate(self) -> EvalResult | HeldOutLoss:
         """The held-out evaluation of the current weights, with a dedicated engine, or by the loss on written answers."""
         if by_loss(self.run):
             return held_out_loss(self.run, self.policy, self.learner, self.rewards)
-        return evaluate_held_out(
-            self.run, self.policy, weights=self.learner, version=self.learner.version, rewards=self.rewards
-        )
+        version = self.learner.version
+        return evaluate_held_out(self.run, self.policy, weights=self.learner, version=version, rewards=self.rewards)
 
     def pieces(self, rollout: Rollout) -> list[str]:
         """Each decision as readable text."""

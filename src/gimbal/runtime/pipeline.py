@@ -27,8 +27,8 @@ from gimbal.report.selection import Selection
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import answered, follow_ups
 from gimbal.runtime.base import AbstractScorer, Scored
-from gimbal.runtime.budgeted import further, plans
 from gimbal.runtime.patience import Patience, Starved
+from gimbal.runtime.rounds import chosen, further, plans
 
 __all__ = ["Parts", "Pipeline", "Starved"]
 
@@ -195,10 +195,7 @@ class Pipeline:
         wanted = self.pace.wanted(len(self.store), self._flying, self.oversampling)
         while len(self.returned) < wanted:
             # First what was taken back, or a curriculum's order would never be finished.
-            task = self.parts.curriculum.next()
-            if not isinstance(task, Task):
-                raise wrong(self.parts.curriculum, "next", task, "a Task(id=..., prompt=...), from gimbal.records")
-            self.returned.append(task)
+            self.returned.append(chosen(self.parts.curriculum))
         if not wanted:
             return
         tasks = [self.returned[n] for n in range(wanted)]

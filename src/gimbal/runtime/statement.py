@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from gimbal import config
+from gimbal.dataflow.budgets.fixed import COLUMN, Fixed
+from gimbal.dataflow.budgets.until_mixed import UntilMixed
+from gimbal.dataflow.curricula.epochs import Epochs
+from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.engines.offline import Offline
 from gimbal.engines.playback import Playback
+from gimbal.environments.base import AbstractTasks
+from gimbal.environments.dataset import Dataset, Rows
+from gimbal.environments.mixture import Mixed
+from gimbal.environments.split import Split
 from gimbal.policies.commits import MaskedSampling
 from gimbal.runtime.run import AbstractRun
 from gimbal.workflows.single import SingleTurn
@@ -22,17 +30,54 @@ def statement(run: AbstractRun) -> str:
     if not run.steps:
         return f"0 steps: nothing is trained{', only evaluated' * (run.held_out is not None)}; seed {run.seed}."
     unit = run.policy.family.unit.replace("_", " ").removesuffix("s")
+    return (
+        f"{counted(run.steps, 'step')}, each of {_drawn(run, unit)} and {_moves(run, unit)}; trained on {_made(run)}"
+        f"{_chosen(run)}; seed {run.seed}." + (f" {run.faults.sentence()}." if run.faults is not None else "")
+    )
+
+
+def _drawn(run: AbstractRun, unit: str) -> str:
+    """The rollouts of a step: as many as are known before it."""
     prompts, each = run.prompts_per_step, run.num_generations
-    drawn = total = counted(prompts * each, "rollout")
+    sizes = "" if isinstance(run.budget, Fixed | UntilMixed) else f"the budget {type(run.budget).__name__}"
+    if isinstance(run.budget, Fixed) and _sized(run.tasks):
+        sizes = f"each task's {COLUMN}"
+    if sizes:
+        return f"{counted(prompts, 'prompt')} (how many rollouts is up to {sizes}; num_generations is {each:,})"
+    total = counted(prompts * each, "rollout")
+    if isinstance(run.budget, UntilMixed):
+        total = f"at most {total}"
+    drawn = total
     if each > 1:
         drawn = f"{prompts:,} prompts x {each:,} rollouts = {total}" if prompts > 1 else f"{total} of one prompt"
     longest = run.sampling.most if isinstance(run.sampling, MaskedSampling) else run.sampling.max_length
     longest = min(longest, config.plain(run.engine).get("segment") or longest)  # at most a segment of an episode
-    return (
-        f"{counted(run.steps, 'step')}, each of {drawn} (at most {counted(prompts * each * longest, unit)}) and "
-        f"{_moves(run, unit)}; trained on {_made(run)}; seed {run.seed}."
-        + (f" {run.faults.sentence()}." if run.faults is not None else "")
-    )
+    return f"{drawn} (at most {counted(prompts * each * longest, unit)})"
+
+
+def _sized(tasks: AbstractTasks) -> bool:
+    """Whether rows say themselves how many rollouts they get; of a mixture, whether those of some set do."""
+    match tasks:
+        case Split():
+            return _sized(tasks.tasks)
+        case Mixed():
+            return any(map(_sized, tasks.sets))
+        case Dataset(streaming=False) | Rows():
+            return len(tasks) > 0 and COLUMN in tasks[0].columns
+        case _:
+            return False
+
+
+def _chosen(run: AbstractRun) -> str:
+    """The parts of the way of its data that are not the defaults, as they would be typed."""
+    found = {"curriculum": run.curriculum, "budget": run.budget, "store": run.store}
+    usual = (Epochs, Fixed, Once, Transitions, Recordings)  # the last two are told by the updates of a step
+    names = [f"{key}={type(part).__name__}" for key, part in found.items() if not isinstance(part, usual)]
+    if run.filters:
+        names.append(f"filters={','.join(type(part).__name__ for part in run.filters)}")
+    if (drafter := vars(run.engine).get("drafter")) is not None:
+        names.append(f"drafter={type(drafter).__name__}")
+    return f"; {' '.join(names)}" if names else ""
 
 
 def _moves(run: AbstractRun, unit: str) -> str:

@@ -88,7 +88,7 @@ class Lessons(AbstractWorkflow):
         if isinstance(begin, Draw):
             cases = self.cases.chosen(attempt) if self._guides(attempt.sample) else []
             if not cases:
-                return Episode.of((yield replace(attempt.begin(), role=ALONE)))
+                return Episode.of((yield replace(begin, stop=(), role=ALONE)))
             begin = replace(begin, role=EXTRACTOR, task=self.cases.shown(attempt.task, cases))
         written = yield begin
         written = replace(written, stop="stop") if written.stop == "paused" else written

@@ -19,6 +19,13 @@ from gimbal.records import Terms, TrainBatch
 GUIDED = "score/guided"  # fact: how many of a row's last decisions are a guide's
 
 
+def last_NS(mask_NS: Bool[Tensor, "N S"], count_N: Float[Tensor, " N"]) -> Bool[Tensor, "N S"]:
+    """The counted decisions among the last so many of each row, which end at its last counted one."""
+    after_NS = mask_NS.flip(-1).cummax(-1).values.flip(-1)
+    left_NS = after_NS.flip(-1).cumsum(-1).flip(-1)
+    return mask_NS & (left_NS <= count_N[:, None])
+
+
 @dataclass(frozen=True, kw_only=True)
 class GuidedRatio(AbstractObjective):
     """Clips the policy's own decisions and shapes the guide's, which have no old policy (SCOPE, arXiv:2602.24110; LUFFY,
@@ -71,9 +78,7 @@ class GuidedRatio(AbstractObjective):
         """The last decisions of each row, those that do not count among them."""
         if GUIDED not in batch.facts:
             return torch.zeros_like(batch.mask_NS)
-        after_NS = batch.mask_NS.flip(-1).cummax(-1).values.flip(-1)  # at or before the last counted decision
-        left_NS = after_NS.flip(-1).cumsum(-1).flip(-1)
-        return batch.mask_NS & (left_NS <= batch.column(GUIDED, self)[:, None])
+        return last_NS(batch.mask_NS, batch.column(GUIDED, self))
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.has(AbstractCorrection):

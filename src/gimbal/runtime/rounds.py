@@ -1,4 +1,4 @@
-"""What a budget answers, checked: it may be a user's own, and a wrong answer would look like a bug in gimbal or never end."""
+"""What a curriculum and a budget answer, checked: they may be a user's own, and a wrong answer would look like our bug or never end."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 
 from gimbal.config.own import wrong
-from gimbal.dataflow.base import AbstractBudget, Begun, Plan
+from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum, Begun, Plan
 from gimbal.records import Task
 
 MOST_GROWTH = 1_000  # times in a row that a budget may ask for more rollouts of a group
+
+
+def chosen(curriculum: AbstractCurriculum) -> Task:
+    """The next task."""
+    task = curriculum.next()
+    if not isinstance(task, Task):
+        raise wrong(curriculum, "next", task, "a Task(id=..., prompt=...), from gimbal.records")
+    return task
 
 
 def plans(budget: AbstractBudget, tasks: Sequence[Task]) -> Sequence[Plan]:
