@@ -177,7 +177,7 @@ def test_the_commands_of_the_page_train(line, tmp_path, monkeypatch, capsys):
     ]
     assert main([*words, "--dry-run"]) == 0
     said = capsys.readouterr()
-    assert re.search(r"grpo: [\d,]+ tasks; 2 steps, each of 1 prompts? x 2 rollouts", said.out + said.err)
+    assert re.search(r"grpo: [\d,]+ tasks; 2 steps, each of 2 rollouts of one prompt", said.out + said.err)
     assert main([*words, "--runs", "runs"]) == 0
     (metrics,) = Path("runs").glob("*/metrics.jsonl")
     rows = [json.loads(row) for row in metrics.read_text().splitlines()]
