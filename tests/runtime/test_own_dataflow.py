@@ -12,7 +12,7 @@ from own_flow import Mine, Narrow, Never, OneLeft, Spends
 from small import small_run
 
 from gimbal.config.own import fault
-from gimbal.dataflow.curricula.hinted import Hinted
+from gimbal.dataflow.curricula.retiring import Retiring
 from gimbal.runtime import rounds
 from gimbal.runtime.local import Trainer, run_local
 
@@ -28,7 +28,7 @@ def said(run, directory):
     [
         ({"curriculum": Mine(wrong="start")}, r"^Mine\.start \(own_flow.py, line 39\) returned None; it must .*an AbstractCurriculum "),
         (
-            {"curriculum": Hinted(order=Mine(wrong="start"))},
+            {"curriculum": Retiring(order=Mine(wrong="start"))},
             r"^Mine\.start \(own_flow.py, line 39\) returned None; it must .*an AbstractCurriculum \(",
         ),
         ({"curriculum": Narrow()}, r"^Narrow\.start \(own_flow.py, line 45\) takes 2 .* but 3 .*must be \(self, tasks, seed\)$"),
@@ -37,7 +37,7 @@ def said(run, directory):
         ({"curriculum": Mine(wrong="metrics")}, r"^Live\.metrics \(own_flow.py, line 24\) returned .*'high'\}; .*'level' is none"),
         ({"curriculum": Mine(wrong="state")}, r"^Live\.state_dict \(own_flow.py, line 27\) returned .*\(AttributeError: Can't pickle"),
         (
-            {"curriculum": Hinted(order=Mine(wrong="state"))},
+            {"curriculum": Retiring(order=Mine(wrong="state"))},
             r"^Live\.state_dict \(own_flow.py, line 27\) returned .*; it must .*\(AttributeError: Can't pickle",
         ),
     ],
