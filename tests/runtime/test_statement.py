@@ -25,6 +25,7 @@ from gimbal.environments.split import Split
 from gimbal.policies.token import Sampling
 from gimbal.runtime.run import HeldOut
 from gimbal.runtime.statement import statement
+from gimbal.workflows.plan_and_execute import PlanAndExecute
 
 SIZED = Rows(rows=[{"prompt": str(number), "num_generations": 2 + number} for number in range(4)])
 
@@ -71,6 +72,10 @@ def test_one_is_singular_and_nothing_is_called_nothing(changes, beginning):
         (
             {"tasks": Mixed(sets=(Split(tasks=SIZED, side="train", held_out=1.0),))},
             "up to each task's num_generations;",
+        ),
+        (
+            {"workflow": PlanAndExecute()},
+            "each of 2 prompts x 4 rollouts = 8 rollouts (at most 10 tokens a row) and",
         ),
         (
             {"curriculum": Banded(), "store": Recent(), "filters": (ZeroVariance(), FirstOf(count=2))},

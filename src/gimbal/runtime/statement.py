@@ -52,6 +52,8 @@ def _drawn(run: AbstractRun, unit: str) -> str:
         drawn = f"{prompts:,} prompts x {each:,} rollouts = {total}" if prompts > 1 else f"{total} of one prompt"
     longest = run.sampling.most if isinstance(run.sampling, MaskedSampling) else run.sampling.max_length
     longest = min(longest, config.plain(run.engine).get("segment") or longest)  # at most a segment of an episode
+    if len(run.workflow.players) > 1:  # a row for each role that acts
+        return f"{drawn} (at most {counted(longest, unit)} a row)"
     return f"{drawn} (at most {counted(prompts * each * longest, unit)})"
 
 
