@@ -260,7 +260,7 @@ class Ints(AbstractBudgetSpec):
         ),
         (
             ["curriculum=own.py:Broken"],
-            "Broken.start (own.py, line 8) returned None; it must return an AbstractCurriculum",
+            "Broken.start (own.py, line 8) returned None; it must return its live half, which is an AbstractCurriculum",
         ),
         (["curriculum=own.py:Missing"], "Missing (curriculum) raised KeyError: 'terms' (own.py, line 15)"),
         (["budget=own.py:Ints"], "it must return a list of 16 Plan(rollouts=..., max_length=...)"),

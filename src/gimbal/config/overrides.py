@@ -159,11 +159,11 @@ def _unknown(run: Any, key: str) -> ValueError:
     head = key.rpartition(".")[0]
     if head in paths(run) and paths(run)[head] is None:
         return ValueError(f"{key}: {head} is None in this recipe; give a whole part first, {head}=PART(...)")
-    if owners := _owners(paths(run).get(head), last):
+    named_so = [path for path in known if path.rpartition(".")[2] == last]
+    if not named_so and (owners := _owners(paths(run).get(head), last)):
         part, verb = type(paths(run)[head]).__name__, "has" if len(owners) == 1 else "have"
         way = f"{part} has no {last}, but {' and '.join(owners[:3])} {verb}: {head}='{owners[0]}({last}=...)'"
         return UnknownKey(key, f"there is no key {key}: {way}", [])
-    named_so = [path for path in known if path.rpartition(".")[2] == last]
     ranked: Iterable[str] = named_so or known
     # A bare name may be nearer to the last name of a path than to any whole path.
     hint = nearest(key, ranked) if head or named_so else ""
