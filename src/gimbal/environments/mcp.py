@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -131,7 +132,10 @@ class Server:
                 "MCP servers need the protocol's SDK, which is not installed: pip install -e '.[mcp]' in the clone"
             ) from error
         async with (
-            stdio_client(StdioServerParameters(command=command, args=arguments)) as (reads, writes),
+            # Its own default is what sys.stderr was when it was imported, which in a notebook is no file.
+            stdio_client(
+                StdioServerParameters(command=command, args=arguments), errlog=sys.__stderr__ or sys.stderr
+            ) as (reads, writes),
             ClientSession(reads, writes) as session,
         ):
             await session.initialize()
