@@ -299,6 +299,13 @@ def test_what_is_no_file_is_not_waited_for(kind, tmp_path):
     assert foreign(own.join(round_of(1), 1, believed)) == [] and own.metrics()["replay/malformed"] == 1
 
 
+def test_a_pipe_in_the_place_of_its_mark_is_told(tmp_path):
+    (tmp_path / "a").mkdir()
+    os.mkfifo(tmp_path / "a" / "run.json")
+    with pytest.raises(ValueError, match=r"run\.json is no regular file"):
+        store(tmp_path).claim(None, None)
+
+
 def test_a_task_on_which_the_runs_rewards_raise_is_left_out(tmp_path):
     store(tmp_path, "b", ()).join(round_of(0), 0, fail)
 

@@ -82,6 +82,7 @@ from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.expected import Expected
 from gimbal.workflows.agent import Agent
+from gimbal.workflows.branching import Branching
 from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.guided import Guided
 from gimbal.workflows.lessons import Lessons
@@ -121,6 +122,11 @@ ADVICE = [
         {"workflow": Lessons(cases=CASES)},
         "rewards any lesson while lessons help on average",
         {"advantage": SeatCentered(scale=True)},
+    ),
+    (
+        {"workflow": Branching(trunks=4)},
+        "nothing branches unless a budget or a column",
+        {"workflow": Branching(trunks=2)},
     ),
     ({"workflow": Retrying(firsts=4)}, "so nothing is retried", {"workflow": Retrying(firsts=2)}),
     ({**OLD, "store": Recent()}, "what Recent brings back may be up to 2 versions old", {"store": Once()}),

@@ -123,7 +123,6 @@ REFUSALS = [
     ({"filters": (ZeroVariance(), ZeroVariance())}, "ZeroVariance twice", {"filters": (ZeroVariance(),)}),
     ({"filters": (ProfileOnly(),)}, r"ProfileOnly drops nothing.*'Profiled\(\)'", {"curriculum": Profiled()}),
     ({"filters": (Superseded(),)}, r"Superseded drops nothing.*'Hinted\(\)'", {"curriculum": Hinted()}),
-    ({"workflow": Branching(trunks=4)}, "nothing branches: workflow.trunks=2", {"workflow": Branching(trunks=2)}),
     (
         {"budget": Deepened(), "workflow": Branching()},
         "samples more rollouts for a scored group.*use budget=Fixed",

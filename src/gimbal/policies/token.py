@@ -113,12 +113,12 @@ class TokenPolicy(AbstractPolicy):
         if len(task.prompt) > most * self.longest_token:
             raise ValueError(
                 f"the prompt of task {task.id} has {len(task.prompt):,} characters; this model holds at most {most:,} tokens: shorten "
-                "such rows, or leave them out"
+                "such rows, or what a workflow puts before them, or leave them out"
             )
         ids = prompts.encoded(task, self.tokenizer, self.images, exact.name_of(self.model))
         if not 0 < len(ids) <= most:
             what = (
-                f"this model holds at most {most:,}: shorten such rows, or leave them out"
+                f"this model holds at most {most:,}: shorten such rows, or what a workflow puts before them, or leave them out"
                 if ids
                 else "its text is empty, or the model has no tokenizer files"
             )

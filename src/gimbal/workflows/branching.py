@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.composition import Advice, Composition, Verdict
 from gimbal.records import Drop, Episode, Rollout
 from gimbal.workflows.base import AbstractWorkflow, Attempt, Steps
 from gimbal.workflows.over_rows import AbstractOverRows
@@ -45,9 +45,9 @@ class Branching(AbstractOverRows, AbstractWorkflow):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
         if self.trunks >= (size := whole.run.num_generations):
-            yield Refusal(
-                f"Branching has {self.trunks} trunks, and a group has {size} rollouts, so nothing branches: "
-                f"workflow.trunks={max(1, size // 2)}, or workflow='SingleTurn()'"
+            yield Advice(
+                f"Branching has {self.trunks} trunks, and num_generations is {size}, so nothing branches unless a budget or a column "
+                f"makes groups larger: workflow.trunks={max(1, size // 2)}, or workflow='SingleTurn()'"
             )
 
     def __call__(self, attempt: Attempt) -> Steps:

@@ -28,8 +28,8 @@ def goes_by(reward: AbstractReward, name: str, whole: Composition) -> Iterator[V
     if reward not in whole.run.rewards:
         own = ", ".join(repr(other.name) for other in whole.run.rewards)
         yield Refusal(
-            f"{name} goes by {type(reward).__name__} ({reward.name!r}), but this run has {own or 'no rewards'}: give workflow.reward "
-            "the run's own reward too, or add this one with weight 0"
+            f"{name} goes by {type(reward).__name__} ({reward.name!r}), but this run has {own or 'no rewards'}: give the run's own "
+            f"reward to {name} too, as in {name}(reward=file.py:function)"
         )
 
 

@@ -282,7 +282,9 @@ def _names(name: Any) -> bool:
 
 
 def _owner(own: Path) -> Owner | None:
-    """Who writes to a directory, None if nobody says; a half of a mark is none."""
+    """Who writes to a directory, None if nobody says; a half of a mark is none, and anything but a file is refused."""
+    if not durable.regular(own / OWNER):  # a pipe would be waited for
+        return None
     try:
         said = json.loads((own / OWNER).read_text())
         return Owner(run=str(said["run"]), home=str(said["home"]))
