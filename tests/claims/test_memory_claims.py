@@ -1,5 +1,6 @@
 """The arms of the claims on memory differ in what they say, rows are rebuilt as they say, and verdicts follow the record."""
 
+import statistics
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -64,12 +65,15 @@ def test_verdicts_on_edits_follow_the_rule():
 
 def test_each_recorded_run_had_the_mechanism():
     runs = campaign.load(memory.RECORD)
-    gap = max(run["gap"] for run in runs if run["arm"] == "edits")
+    gaps = {arm: [run["gap"] for run in memory.TUNED.fresh(runs, arm)] for arm in ("edits", "rebuilt")}
     for run in runs:
         assert len(run["curve"]) == memory.STEPS
         assert (run["broken"] > 0.5) == (run["arm"] == "edits"), run
-        if run["arm"] == "rebuilt":
-            assert run["gap"] > 3 * gap
+    assert min(gaps["rebuilt"]) > max(gaps["edits"])
+    apart = statistics.median(gaps["rebuilt"]) / statistics.median(gaps["edits"])
+    assert round(apart) == 5 and "is five times that of *edits*" in memory.__doc__, (
+        "less than the ten of its rule, as it says"
+    )
 
 
 def test_arms_on_cases_differ_in_retrieval_alone():
