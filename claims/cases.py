@@ -29,8 +29,6 @@ and less at .1 and above, where a few failures early on make Q prefer cases that
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +43,7 @@ from gimbal.records import Episode
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.workflows.base import Attempt
 from gimbal.workflows.case_memory import CaseMemory
-from gimbal.workflows.retrieval import AbstractRetrieval, Case, CosineRetrieval, LearnedRetrieval, Weights, cosine
+from gimbal.workflows.retrieval import CosineRetrieval, LearnedRetrieval, SuccessesFirst
 from gimbal.workflows.runner import Driven, Runner
 
 RECORD = Path(__file__).with_suffix(".json")
@@ -61,16 +59,8 @@ COMPARED = {
 Job = tuple[str, float, int]  # arm, rate, seed
 
 
-@dataclass(frozen=True, kw_only=True)
-class Successes(AbstractRetrieval):
-    """The cosine of cases that were right; below it those that were wrong."""
-
-    def values(self, weights: Weights, asked: str, cases: Sequence[Case]) -> list[float]:
-        return [cosine(asked, case.asked) + (case.score >= 0.5) for case in cases]
-
-
 def workflow_of(arm: str, rate: float) -> CaseMemory:
-    retrieval = {"learned": LearnedRetrieval(rate=rate), "successes": Successes()}.get(arm, CosineRetrieval())
+    retrieval = {"learned": LearnedRetrieval(rate=rate), "successes": SuccessesFirst()}.get(arm, CosineRetrieval())
     return CaseMemory(retrieval=retrieval, reward=ANSWER, read=0 if arm == "none" else 4)
 
 

@@ -18,6 +18,7 @@ from test_edited_context import STREAM, counted, episode, keeps_all, whole
 from gimbal.dataflow.packing import pack
 from gimbal.records import Group, Part
 from gimbal.runtime.compose import check
+from gimbal.workflows.retrieval import Case
 from gimbal.workflows.single import SingleTurn
 
 
@@ -80,7 +81,7 @@ def test_arms_on_cases_differ_in_retrieval_alone():
     learned, cosine, successes, none = (cases.workflow_of(arm, 0.1) for arm in (*cases.TUNED.arms, *cases.OTHERS))
     assert learned.retrieval.rate == 0.1 and learned == replace(cosine, retrieval=learned.retrieval)
     assert successes == replace(cosine, retrieval=successes.retrieval) and none == replace(cosine, read=0)
-    right, wrong = cases.Case("a", "zz", "1", 1.0), cases.Case("b", "abc", "2", 0.0)
+    right, wrong = Case("a", "zz", "1", 1.0), Case("b", "abc", "2", 0.0)
     values = successes.retrieval.values((), "abc", [right, wrong, right._replace(asked="abc")])
     assert values[2] > values[0] >= 1 >= values[1]
 

@@ -8,6 +8,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
@@ -112,3 +113,11 @@ def fill(template: str, task: Task, more: Mapping[str, str] | None = None) -> st
         return str(values[match[1]])
 
     return PLACE.sub(value, template)
+
+
+def asked_by(template: str, task: Task, more: Mapping[str, str] | None = None) -> Task:
+    """The task with the filled template as its prompt: a chat of one message where the task is a chat."""
+    text = fill(template, task, more)
+    if "messages" not in task.columns:
+        return replace(task, prompt=text)
+    return replace(task, prompt="", columns={**task.columns, "messages": [{"role": "user", "content": text}]})

@@ -33,9 +33,7 @@ class Patience:
     ) -> None:
         self.limit, self.least, self.rewards, self.note = limit, least, rewards, note
         self.befell: Counter[str] = Counter()  # reasons of the groups dropped in a row
-        self.rollouts: Counter[str] = (
-            Counter()
-        )  # reasons of the rollouts that left a group since the last one that got through
+        self.rollouts: Counter[str] = Counter()  # reasons of the rollouts that left a group since one got through
         self.broke: Drop | None = None  # the latest broken episode
         self.told = 0  # broken episodes already reported to the user
 

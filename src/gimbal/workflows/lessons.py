@@ -10,7 +10,7 @@ from typing import Any
 from gimbal.advantages.estimators.seat_centered import SeatCentered
 from gimbal.composition import Advice, Composition, Refusal, Verdict
 from gimbal.records import Episode, Rollout, Task
-from gimbal.rewards.asking import fill
+from gimbal.rewards.asking import asked_by
 from gimbal.workflows.base import AbstractWorkflow, Attempt, Draw, Steps
 from gimbal.workflows.case_memory import CaseMemory
 
@@ -92,19 +92,13 @@ class Lessons(AbstractWorkflow):
             begin = replace(begin, role=EXTRACTOR, task=self.cases.shown(attempt.task, cases))
         written = yield begin
         written = replace(written, stop="stop") if written.stop == "paused" else written
-        task = self._handed(attempt.task, written.text)
+        task = asked_by(self.template, attempt.task, {"lesson": written.text})
         acted = yield Draw(task=task, sample=attempt.sample, sampling=attempt.sampling, role=GUIDED)
         return Episode(rows=(written, acted))
 
     def _guides(self, sample: int) -> bool:
         """Spread over the samples of a group; the first one is guided where any is."""
         return math.ceil(self.guided * (sample + 1)) > math.ceil(self.guided * sample)
-
-    def _handed(self, task: Task, lesson: str) -> Task:
-        text = fill(self.template, task, {"lesson": lesson})
-        if "messages" not in task.columns:
-            return replace(task, prompt=text)
-        return replace(task, prompt="", columns={**task.columns, "messages": [{"role": "user", "content": text}]})
 
     def begin(self) -> Mapping[str, Any]:
         return self.cases.begin()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from gimbal.records import Episode, Task
-from gimbal.rewards.asking import fill
+from gimbal.records import Episode
+from gimbal.rewards.asking import asked_by
 from gimbal.workflows.base import AbstractWorkflow, Attempt, Draw, Steps
 
 PLANNER, EXECUTOR = "planner", "executor"
@@ -61,13 +61,6 @@ class PlanAndExecute(AbstractWorkflow):
         if not found:
             return Episode.of(planned)
         plan = found[-1] if isinstance(found[-1], str) else found[-1][0]
-        task = self._handed(attempt.task, plan)
+        task = asked_by(self.template, attempt.task, {"plan": plan})
         executed = yield Draw(task=task, sample=attempt.sample, sampling=attempt.sampling, role=EXECUTOR)
         return Episode(rows=(planned, executed))
-
-    def _handed(self, task: Task, plan: str) -> Task:
-        """What the executor is asked: a chat of one message where the planner was asked in a chat."""
-        text = fill(self.template, task, {"plan": plan})
-        if "messages" not in task.columns:
-            return replace(task, prompt=text)
-        return replace(task, prompt="", columns={**task.columns, "messages": [{"role": "user", "content": text}]})
