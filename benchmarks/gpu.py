@@ -1,9 +1,12 @@
 """How fast the devices of a machine generate and train: a model of half a billion parameters, randomly initialised, so nothing is
 downloaded. The last lines it prints are a table to report back.
 
-generation  the native engine in bfloat16 on one GPU, every rollout drawn to its full length: prefill time, then tokens a second
+generation  the native engine in bfloat16 on one GPU, every rollout drawn to its full length: prefill time, then tokens a second; with
+            its passes recorded as CUDA graphs, and without
+sync        seconds of a checked delivery of the weights to it, all on the GPU: cast, copy, and the fingerprints of both sides
 training    Learner.step on those rollouts with bfloat16 weights: tokens a second, and model FLOP utilisation (MFU), the
             arithmetic that the mathematics needs (no recomputation counted) over the device's dense bfloat16 peak
+with liger  both again, where liger-kernel is installed (policy.use_liger_kernel)
 server      where vLLM is installed: a server of it on one GPU, and one on all of them by tensor parallelism: tokens a second, seconds
             of a weight sync, of one after the server slept, and how far its log-probabilities are from the trainer's
 
@@ -37,7 +40,9 @@ from gimbal.learning.base import trained
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.policy_gradient import PolicyGradient
+from gimbal.learning.weight_sync.receipts import Receipts
 from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
+from gimbal.policies.liger import fuse
 from gimbal.policies.token import CausalLM, Sampling, TokenPolicy
 from gimbal.records import Group, Rollout, Task
 from gimbal.report.metrics import mismatch_metrics
@@ -57,7 +62,7 @@ class Size:
     prompt: int = 256  # tokens
     decisions: int = 256
     batches: tuple[int, ...] = (64, 256)  # rollouts at a time; the last batch is trained on
-    microbatch_tokens: int = 32768
+    microbatch_tokens: int = 16384
     steps: int = 4  # learner steps, the first untimed
 
 
@@ -92,9 +97,11 @@ def synchronised(where: torch.device) -> float:
     return time.perf_counter()
 
 
-def generate(policy: TokenPolicy, size: Size, batch: int, where: torch.device) -> tuple[dict[str, float], list[Group]]:
-    """Figures of drawing ``batch`` rollouts at once, after an untimed short draw, and the rollouts in groups."""
-    engine = Native(slots=batch, precision="bfloat16").start(policy)
+def generate(
+    policy: TokenPolicy, size: Size, batch: int, where: torch.device, *, graphs: bool = True
+) -> tuple[dict[str, float], list[Group]]:
+    """Figures of drawing ``batch`` rollouts at once, after an untimed draw of the same lengths, and the rollouts in groups."""
+    engine = Native(slots=batch, precision="bfloat16", graphs=graphs).start(policy)
     engine.load(0, policy.state_dict())
     tasks = [Task(id=str(index), prompt=f"{index:>{size.prompt}}") for index in range(batch // GROUP)]
 
@@ -110,9 +117,14 @@ def generate(policy: TokenPolicy, size: Size, batch: int, where: torch.device) -
             rollouts += [finished.rollout for finished in engine.step()]
         return first - start, synchronised(where) - first, rollouts
 
-    draw(min(8, size.decisions))
+    draw(
+        size.decisions if graphs and where.type == "cuda" else min(8, size.decisions)
+    )  # graphs of all lengths are recorded
     # The same streams as before, but weights delivered anew, so that no prompt is still cached.
-    engine.load(1, policy.state_dict())
+    begun = synchronised(where)
+    engine.load(1, policy.weights())
+    Receipts(policy).arrived(engine, 1)
+    sync = synchronised(where) - begun
     prefill, decode, rollouts = draw(size.decisions)
     assert all(rollout.length == size.decisions for rollout in rollouts)
     members: dict[str, list[Rollout]] = defaultdict(list)
@@ -120,7 +132,8 @@ def generate(policy: TokenPolicy, size: Size, batch: int, where: torch.device) -
         members[rollout.task.id].append(replace(rollout, score=float(rollout.sample % 2)))
     groups = [Group.of(int(name), rows[0].task, rows) for name, rows in sorted(members.items())]
     rate = batch * (size.decisions - 1) / decode
-    return {"prefill_s": prefill, "step_ms": 1e3 * decode / (size.decisions - 1), "tokens_per_s": rate}, groups
+    step = 1e3 * decode / (size.decisions - 1)
+    return {"prefill_s": prefill, "step_ms": step, "tokens_per_s": rate, "sync_s": sync}, groups
 
 
 def train(policy: TokenPolicy, size: Size, groups: list[Group], where: torch.device) -> dict[str, float]:
@@ -128,6 +141,7 @@ def train(policy: TokenPolicy, size: Size, groups: list[Group], where: torch.dev
     optimization = Optimization(learning_rate=1e-6, microbatch_tokens=size.microbatch_tokens)
     method = PolicyGradient(objective=ClippedRatio(), advantage=GroupNormalized(), optimization=optimization)
     learner = Learner(policy, method)
+    learner.prepare(pack(groups))  # the first pass sets up libraries
     start = synchronised(where)
     batch = learner.prepare(pack(groups))
     prepared = synchronised(where)
@@ -200,13 +214,23 @@ def step_flops(policy: TokenPolicy, size: Size, rows: int) -> float:
 def measure(size: Size, where: torch.device, *, server: bool = False) -> dict[str, Any]:
     name = torch.cuda.get_device_name() if where.type == "cuda" else platform.processor() or platform.machine()
     policy = make_policy(size, where)
-    generation, groups = {}, []
+    generation, training, groups = [], [], []
+    gpu = where.type == "cuda"
     for batch in size.batches:
-        generation[str(batch)], groups = generate(policy, size, batch, where)
-    training = train(policy, size, groups, where)
+        for graphs in (False, True) if gpu else (True,):
+            found, groups = generate(policy, size, batch, where, graphs=graphs)
+            generation.append({"rollouts": batch, "graphs": graphs and gpu, "liger": False, **found})
+    training.append({"liger": False, **train(policy, size, groups, where)})
+    if gpu and importlib.util.find_spec("liger_kernel") is not None:
+        fuse(policy.model)
+        training.append({"liger": True, **train(policy, size, groups, where)})
+        found, _ = generate(policy, size, size.batches[-1], where)
+        generation.append({"rollouts": size.batches[-1], "graphs": True, "liger": True, **found})
     several = torch.cuda.device_count()
     servers = {str(gpus): serve(policy, size, gpus, where) for gpus in sorted({1, max(1, several)}) if server}
-    peak = next((peak for part, peak in PEAKS.items() if where.type == "cuda" and part in name), None)
+    peak = next((peak for part, peak in PEAKS.items() if gpu and part in name), None)
+    for row in training if peak else ():
+        row["mfu"] = row["tflops"] / peak
     return {
         "device": name,
         "devices": several,
@@ -219,8 +243,7 @@ def measure(size: Size, where: torch.device, *, server: bool = False) -> dict[st
         "generation": generation,
         "training": training,
         "servers": servers,
-        "mfu": training["tflops"] / peak if peak else None,
-        "peak_memory_gb": torch.cuda.max_memory_allocated() / 1e9 if where.type == "cuda" else None,
+        "peak_memory_gb": torch.cuda.max_memory_allocated() / 1e9 if gpu else None,
     }
 
 
@@ -238,15 +261,14 @@ def report(result: dict[str, Any]) -> str:
         *result["versions"].items(),
         ("parameters", f"{result['parameters'] / 1e6:.0f} M"),
     ]
-    for batch, figures in result["generation"].items():
-        rows += [(f"generation, batch {batch}: {name}", f"{value:,.4g}") for name, value in figures.items()]
-    rows += [(f"training: {name}", f"{value:,.4g}") for name, value in result["training"].items()]
+    for kind in ("generation", "training"):
+        for row in result[kind]:
+            own = ", ".join(f"{name} {row[name]}" for name in ("rollouts", "graphs", "liger") if name in row)
+            figures = {name: value for name, value in row.items() if name not in ("rollouts", "graphs", "liger")}
+            rows += [(f"{kind} ({own}): {name}", f"{value:,.4g}") for name, value in figures.items()]
     for gpus, figures in result["servers"].items():
         rows += [(f"vLLM server on {gpus}: {name}", f"{value:,.4g}") for name, value in figures.items()]
-    rows += [
-        ("MFU", f"{result['mfu']:.1%}" if result["mfu"] else "unknown: no peak is recorded for this device"),
-        ("peak memory", f"{result['peak_memory_gb']:.1f} GB" if result["peak_memory_gb"] else "not measured"),
-    ]
+    rows.append(("peak memory", f"{result['peak_memory_gb']:.1f} GB" if result["peak_memory_gb"] else "not measured"))
     return "\n".join(["| report back | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
 
 

@@ -6,6 +6,7 @@ TITLES = {
     "vs_trl": "Beside TRL: time to the same pass rate",
     "vs_trl_seeds": "Beside TRL: how good the model is",
     "generate": "Generation, beside transformers and vLLM",
+    "gpu": "On a GPU: half a billion parameters",
     "decoupled": "Bounded asynchrony beside synchrony, on Ray",
     "denoising": "Flow-GRPO beside a plain loop over diffusers",
     "speculative": "Speculative decoding on a processor",
@@ -24,6 +25,8 @@ TITLES = {
     "scale": "8, 64 and 1,024 GPUs, simulated",
 }
 GROUPS = {
+    "generation": "Generation",
+    "training": "A learner step",
     "sampler": "The sampler",
     "learner": "The learner",
     "calibration": "Runs that the forecasts are made from",
@@ -46,6 +49,15 @@ ARMS = {
     "generate_batch": "transformers generate_batch",
 }
 NAMES = {
+    "rollouts": "rollouts at once",
+    "graphs": "CUDA graphs",
+    "liger": "liger-kernel",
+    "prefill_s": "prefill and first token, s",
+    "sync_s": "a checked sync, s",
+    "anchor_s": "log-probabilities of the batch, s",
+    "tflops": "TFLOP/s of the mathematics",
+    "mfu": "of the card's peak",
+    "largest_logp_gap": "largest gap of sampler and trainer, nats",
     "gimbal_ms": "gimbal: CPU ms a step of the environment",
     "sb3_ms": "SB3: CPU ms a step of the environment",
     "floor_ms": "an update alone, written by hand, ms",

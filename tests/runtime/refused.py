@@ -188,6 +188,7 @@ REFUSALS = [
         {"policy": CausalLM()},
     ),
     ({"policy": CausalLM(freeze_vision_tower=True)}, "has no vision tower", {"policy": CausalLM()}),
+    ({"policy": CausalLM(use_liger_kernel=True)}, "need a GPU, and there is none", {"policy": CausalLM()}),
     (
         {
             "masks": (CurvatureMask(learning_rate=1e-3),),

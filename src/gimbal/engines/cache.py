@@ -31,6 +31,7 @@ class SlotCache(Cache):
         self.values: list[Tensor] = []
         self.capacity = 0
         self.least = 0  # capacity of the first reservation, from the run that this one continues
+        self.epoch = 0  # how often its tensors were replaced
         self._collected: list[tuple[Tensor, Tensor]] | None = None
         self._row_B1 = self._position_BK = torch.empty(0, 0, dtype=torch.long)
         self._extent = 0
@@ -91,11 +92,13 @@ class SlotCache(Cache):
                 grown[:, :, : self.capacity] = small
             setattr(self, name, new)
         self.capacity = capacity
+        self.epoch += 1
 
     def clear(self) -> None:
         """Release the memory, but remember the width, because reads must not depend on a pause."""
         self.least, self.capacity = self.capacity, 0
         self.keys, self.values, self._collected = [], [], None
+        self.epoch += 1
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return 0  # positions and masks are always passed explicitly

@@ -12,6 +12,7 @@ from torch import Tensor
 from gimbal.engines.base import Request
 from gimbal.engines.cache import EXTENT, SlotCache, check_continues, read_on
 from gimbal.engines.drafting.base import LEAD, AbstractDrafter, Fronts, Length
+from gimbal.engines.graphs import Graphs
 from gimbal.engines.sampling import Distributions, draw
 
 # Recorded for a decision on request; decisions that were passed on have none.
@@ -75,8 +76,11 @@ class RowTable:
 class Decoder:
     """Samples from the engine's model, using its cache, into the table."""
 
-    def __init__(self, model: Any, table: RowTable, slots: SlotCache, drafter: AbstractDrafter | None) -> None:
+    def __init__(
+        self, model: Any, table: RowTable, slots: SlotCache, drafter: AbstractDrafter | None, *, graphs: bool
+    ) -> None:
         self.model, self.table, self.slots = model, table, slots
+        self.graphs = Graphs(model, slots) if graphs and table.device.type == "cuda" else None
         self.computed = 0  # tokens that rollouts have put through the model
         self.distributions: Distributions | None = None  # of the present rows
         self.drafts = self.pace = None
@@ -141,8 +145,10 @@ class Decoder:
             right_BK &= ~torch.isin(token_BK, ends)  # nothing comes after an end
             advance_B = (1 + right_BK.cumprod(1).sum(1)).masked_fill(over_B, 0)
             self.pace.observe(counts, (advance_B - 1).clamp(min=0).tolist(), int(advance_B.sum()))
-        row_D, step_D = (step_K < advance_B[:, None]).nonzero(as_tuple=True)
-        at_D, of_D = known_B[row_D] + step_D, row_D * width + step_D
+        row_D, at_D, of_D = live, known_B, live
+        if self.pace is not None:
+            row_D, step_D = (step_K < advance_B[:, None]).nonzero(as_tuple=True)
+            at_D, of_D = known_B[row_D] + step_D, row_D * width + step_D
         table.ids_BL[row_D, at_D] = token_N[of_D]
         table.behavior_BL[row_D, at_D] = behavior_N[of_D]
         table.version_BL[row_D, at_D] = version
@@ -201,6 +207,8 @@ class Decoder:
     ) -> Float[Tensor, "B K V"]:
         """Logits after these tokens of the live rows; the last token is ``beyond`` the newest known one."""
         extent = -(-(self.table.longest + beyond) // EXTENT) * EXTENT
+        if self.graphs is not None and model is self.model and id_BK.shape[1] == 1 and not beyond:
+            return self.graphs(id_BK, position_BK, extent)
         # Padding may reach beyond the model's positions.
         most_B = self.table.limit_B[: len(id_BK)] - 1 if beyond else None
         return read_on(model, self.slots, id_BK, position_BK, extent, most_B)

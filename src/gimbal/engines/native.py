@@ -82,7 +82,7 @@ class Native(AbstractEngineSpec):
     and by up to 1.3 on gimbal-tiny. "recompute" recomputes keys and values with the new weights, so each decision has one version.
     ``entropy`` records the entropy of every sampled distribution, ``rivals`` the likeliest token other than the sampled one that does
     not end the text. ``device`` is the device of the sampler's model; "" is the policy's. ``drafter`` guesses tokens ahead so that one
-    pass samples several; the result stays the same.
+    pass samples several; the result stays the same. ``graphs``: on a GPU, replay passes as CUDA graphs (false: models that cannot be).
     """
 
     slots: int = 128
@@ -92,6 +92,7 @@ class Native(AbstractEngineSpec):
     rivals: bool = False
     device: str = ""
     drafter: AbstractDrafter | None = None
+    graphs: bool = True
 
     def __post_init__(self) -> None:
         check_slots(self.slots)
@@ -120,7 +121,7 @@ class NativeEngine(AbstractEngine):
         self.copy.move(self.device)
         check_continues(self.copy.module)
         self.slots, self.table = SlotCache(spec.slots), RowTable(spec.slots, self.device)
-        self.decoder = Decoder(self.copy.module, self.table, self.slots, spec.drafter)
+        self.decoder = Decoder(self.copy.module, self.table, self.slots, spec.drafter, graphs=spec.graphs)
         self.queue: deque[Live] = deque()
         self.rows: list[Live] = []
         self.end_ids = torch.tensor(policy.end_ids, dtype=torch.long, device=self.device)
@@ -202,8 +203,8 @@ class NativeEngine(AbstractEngine):
         token_B = self.table.show(n)
         ended_B = torch.isin(token_B, self.end_ids)
         done_B = ended_B | (self.table.length_B[:n] >= self.table.limit_B[:n])
-        stops = dict.fromkeys(ended_B.nonzero()[:, 0].tolist(), "stop")
-        stops = {row: stops.get(row, "length") for row in done_B.nonzero()[:, 0].tolist()}
+        ended, done = torch.stack((ended_B, done_B)).tolist()  # one answer to wait for
+        stops = {row: "stop" if ended[row] else "length" for row, over in enumerate(done) if over}
         return self._finish(stops | self._stop_strings(stops))
 
     @torch.inference_mode()
@@ -354,14 +355,15 @@ class NativeEngine(AbstractEngine):
 
     def _stop_strings(self, already: Mapping[int, str]) -> dict[int, str]:
         """Rows whose newest token completed one of their stop strings."""
+        stops = [() if row in already else of_tokens(live.request.sampling).stop for row, live in enumerate(self.rows)]
+        if not (rows := [row for row, sought in enumerate(stops) if sought]):
+            return {}
+        # Read at once: each answer of a GPU is waited for.
+        lengths, ids = self.table.length_B[: len(self.rows)].tolist(), self.table.ids_BL[rows].tolist()
         found: dict[int, str] = {}
-        for row, live in enumerate(self.rows):
-            stops, length = of_tokens(live.request.sampling).stop, int(self.table.length_B[row])
-            if not stops or row in already:
-                continue
-            tail = min(self._drawn(row), max(map(len, stops)) + 8)
-            ids = self.table.ids_BL[row, length - tail : length].tolist()
-            if completed(ids, stops, self.policy.decode):
+        for row, ids_L in zip(rows, ids, strict=True):
+            tail = min(lengths[row] - len(self.rows[row].prompt), max(map(len, stops[row])) + 8)
+            if completed(ids_L[lengths[row] - tail : lengths[row]], stops[row], self.policy.decode):
                 found[row] = "stop"
         return found
 

@@ -65,8 +65,9 @@ def name_of(model: Any) -> str:
 
 
 def kind(model: Any) -> str:
-    """What decides about all of this: the architecture, whatever its weights."""
-    return f"{type(model).__name__} {model.dtype} {model.config._attn_implementation} {model.config.to_json_string()}"
+    """What decides about all of this: the architecture, whatever its weights, and the kind of device."""
+    own = f"{type(model).__name__} {model.config._attn_implementation} {model.config.to_json_string()}"
+    return f"{model.device.type} {model.dtype} {own}"
 
 
 _sharing: dict[str, Sharing | None] = {}
@@ -94,7 +95,8 @@ def _deepest(model: Any) -> int:
 def _as_alone(model: Any, sharing: Sharing) -> bool:
     """Whether a row that shares its prefix gets the same logits as alone."""
     ids = tried(model)
-    where = (ids, torch.full((2,), PROMPT), torch.full((2,), PROMPT + DRAWN))
+    first_N, length_N = (torch.full((2,), length, device=ids.device) for length in (PROMPT, PROMPT + DRAWN))
+    where = (ids, first_N, length_N)
     layout, plain = laid(*where, (), sharing), apart(*where)
     assert layout.end_RL is not None, "they have one prompt"
     wanted = model(input_ids=ids, use_cache=False).logits

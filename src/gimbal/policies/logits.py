@@ -15,8 +15,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-LEAST = 1 << 22  # logits held at once (4M floats, 16 MiB), and for a large output layer ...
-SHARE = 8  # ... this part of its size: each chunk reads and writes all of its gradient, which few tokens do not pay for
+LEAST = 1 << 22  # logits held at once (4M floats, 16 MiB), ...
+LEAST_GPU = 1 << 25  # ... on a GPU 128 MiB, because kernels that work on fewer take longer to launch than to run ...
+SHARE = 8  # ... and for a large output layer this part of its size: each chunk reads and writes all of its gradient
 
 STATISTICS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {  # of probabilities, logits and their logsumexp
     "entropy_NS": lambda p_CV, logits_CV, norm_C: norm_C - (logits_CV * p_CV).sum(-1),
@@ -24,9 +25,14 @@ STATISTICS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {  # of p
 }
 
 
+def held(size: int, *, gpu: bool) -> int:
+    """Logits held at once of an output layer with so many weights."""
+    return max(LEAST_GPU if gpu else LEAST, size // SHARE)
+
+
 def rows(weight: Float[Tensor, "V H"]) -> int:
     """Tokens of a chunk."""
-    return max(1, max(LEAST, weight.numel() // SHARE) // weight.shape[0])
+    return max(1, held(weight.numel(), gpu=weight.device.type != "cpu") // weight.shape[0])
 
 
 def picked(

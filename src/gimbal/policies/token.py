@@ -21,6 +21,7 @@ from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation,
 from gimbal.policies.decisions import Tokens
 from gimbal.policies.images import Images, Undrawn
 from gimbal.policies.layout import Layout, Sharing, laid, planned
+from gimbal.policies.liger import fuse
 from gimbal.policies.loading import SHIPPED, TINY, check_files, description, read, sees
 from gimbal.policies.logits import STATISTICS, picked
 from gimbal.policies.lora import LoRA
@@ -303,7 +304,8 @@ class CausalLM(AbstractPolicySpec):
     the network.
     ``fresh`` keeps architecture and tokenizer, and initialises the weights from the run's seed. ``lora`` trains adapters instead of the
     model's weights; checkpoints then contain only the adapter.
-    ``freeze_vision_tower`` freezes the vision tower of a model that takes images (docs/models.md).
+    ``freeze_vision_tower`` freezes the vision tower of a model that takes images (docs/models.md). ``use_liger_kernel`` computes norms,
+    rotations and gated activations with liger-kernel's fused kernels, in trainer and sampler, on a GPU (extra ``liger``).
     """
 
     family: ClassVar[Family] = TEXT
@@ -313,6 +315,7 @@ class CausalLM(AbstractPolicySpec):
     dtype: Dtype = "float32"
     mixed_precision: MixedPrecision = "no"
     freeze_vision_tower: bool = False
+    use_liger_kernel: bool = False
     fresh: bool = False
     lora: LoRA | None = None
 
@@ -370,6 +373,10 @@ class CausalLM(AbstractPolicySpec):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
+        if self.use_liger_kernel and not torch.cuda.is_available():
+            yield Refusal(
+                "policy.use_liger_kernel computes with Triton's kernels, which need a GPU, and there is none here: leave it out"
+            )
         if self.freeze_vision_tower and not self.vision:
             yield Refusal(f"{self.model} has no vision tower that gimbal knows: leave out policy.freeze_vision_tower")
         if self.vision:
@@ -399,6 +406,8 @@ class CausalLM(AbstractPolicySpec):
         images = None if processor is None else Images(processor)
         policy = TokenPolicy(model, tokenizer, torch.bfloat16 if self._mixed else None, images)
         _ = policy.shares  # here, to refuse what cannot be trained before anything starts
+        if self.use_liger_kernel:
+            fuse(policy.model)  # after what is asked of the model on the CPU
         if images is not None:
             policy.model.get_output_embeddings().register_forward_hook(Undrawn(policy.model.config.image_token_id))
             policy.model.base_model.vision_tower.requires_grad_(not self.freeze_vision_tower)

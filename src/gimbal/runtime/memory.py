@@ -218,7 +218,7 @@ def _activations(shape: Shape, tokens: int, mixed: bool, own: int, checkpointing
 def _output(shape: Shape, tokens: int, mixed: bool, own: int, trained: bool) -> float:
     """A chunk of logits, the gradient of a matrix that embeds too, which is added to another one, and casts."""
     vocabulary = shape.head // shape.width
-    chunk = min(max(logits.LEAST, shape.head // logits.SHARE), tokens * vocabulary)
+    chunk = min(logits.held(shape.head, gpu=torch.cuda.is_available()), tokens * vocabulary)
     passing = (own * shape.tied if trained else 0) + (2 + 2 * trained if mixed else 0)
     return float(4 * TABLES * chunk + passing * shape.head)
 

@@ -1,0 +1,80 @@
+"""Decoding on a GPU without Python between its kernels: each shape of a forward pass is recorded once as a CUDA graph and replayed.
+
+One token of each row is hundreds of small kernels, which Python launches more slowly than the GPU runs them. A graph reads and writes
+fixed addresses, so ids and positions are copied in, and sizes are rounded up to few: rows to a power of two, positions to an eighth
+of one. The rows that fill up a batch are free ones: what they write at their first position is overwritten when a
+rollout gets the row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gimbal.engines.cache import EXTENT, SlotCache, read_on
+
+
+class Graphs:
+    """Logits after one further token of the live rows, by replay.
+
+    The first pass of a shape runs as usual, which also sets up the libraries that it calls; the second is recorded. All graphs share
+    one pool of memory and one table of logits, since each result is read before the next pass. A cache that moves or is freed ends
+    all of them.
+    """
+
+    def __init__(self, model: Any, slots: SlotCache) -> None:
+        self.model, self.slots = model, slots
+        self._seen: set[tuple[int, int]] = set()
+        self._recorded: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
+        self._pool: Any = None
+        self._epoch = -1
+        self._token_2B: Tensor | None = None  # ids and positions
+        self._logits_BV: Tensor | None = None
+
+    def __call__(
+        self, id_B1: Int[Tensor, "B one"], position_B1: Int[Tensor, "B one"], extent: int
+    ) -> Float[Tensor, "B one V"]:
+        if self._epoch != self.slots.epoch:
+            self._forget()
+        n, shape = len(id_B1), rounded(len(id_B1), extent, self.slots.slots, self.slots.capacity)
+        if shape not in self._seen or self._token_2B is None:
+            self._seen.add(shape)
+            logits_B1V = read_on(self.model, self.slots, id_B1, position_B1, extent)
+            if self._token_2B is None:
+                self._token_2B = id_B1.new_zeros(2, self.slots.slots)
+                self._logits_BV = logits_B1V.new_zeros(self.slots.slots, logits_B1V.shape[-1])
+            return logits_B1V
+        assert self._logits_BV is not None
+        self._token_2B[0, :n], self._token_2B[1, :n] = id_B1[:, 0], position_B1[:, 0]
+        self._token_2B[:, n : shape[0]] = 0
+        if shape not in self._recorded:
+            self._recorded[shape] = self._record(shape, self._token_2B, self._logits_BV)
+        self._recorded[shape].replay()
+        return self._logits_BV[:n, None]
+
+    def _record(self, shape: tuple[int, int], token_2B: Tensor, logits_BV: Tensor) -> torch.cuda.CUDAGraph:
+        rows, extent = shape
+        graph = torch.cuda.CUDAGraph()
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool):
+                found = read_on(self.model, self.slots, token_2B[0, :rows, None], token_2B[1, :rows, None], extent)
+                logits_BV[:rows] = found[:, 0]
+        except RuntimeError as error:
+            raise ValueError(
+                f"{type(self.model).__name__} cannot be recorded as a CUDA graph: engine.graphs=false samples without ({error})"
+            ) from error
+        return graph
+
+    def _forget(self) -> None:
+        self._seen, self._recorded, self._pool = set(), {}, None
+        self._epoch = self.slots.epoch
+
+
+def rounded(rows: int, extent: int, slots: int, capacity: int) -> tuple[int, int]:
+    """The shape that a pass over so many rows and positions is recorded with; at most 25 % more positions, and twice the rows."""
+    step = max(EXTENT, (1 << max(0, extent - 1).bit_length()) // 8)
+    return min(slots, 1 << (rows - 1).bit_length()), min(capacity, -(-extent // step) * step)

@@ -1,0 +1,93 @@
+"""What runs on a GPU: its results beside those of the CPU. Skipped where there is none, as in CI."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from gimbal.engines.base import Request, drained
+from gimbal.engines.graphs import rounded
+from gimbal.engines.native import Native
+from gimbal.learning.base import trained
+from gimbal.policies.liger import fuse
+from gimbal.policies.token import CausalLM, Sampling
+from gimbal.recipes.core.demo import demo
+from gimbal.records import Task
+from gimbal.runtime.devices import Devices
+from gimbal.runtime.local import Trainer
+
+ON_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def test_shapes_are_rounded_to_few_and_hold_what_they_must():
+    for slots, capacity in ((100, 1024), (7, 80)):
+        shapes = {
+            (n, e): rounded(n, e, slots, capacity) for n in range(1, slots + 1) for e in range(16, capacity + 1, 16)
+        }
+        assert all(n <= rows <= min(slots, 2 * n) for (n, _), (rows, _) in shapes.items())
+        assert all(e <= extent <= min(capacity, max(1.25 * e, e + 16)) for (_, e), (_, extent) in shapes.items())
+        assert len(set(shapes.values())) <= 8 * 32
+
+
+def sampled(policy, **settings):
+    """40 rollouts of various lengths in 24 rows: rows start, end and move."""
+    engine = Native(slots=24, precision="float32", **settings).start(policy)
+    engine.load(0, policy.weights())
+    for index in range(40):
+        sampling = Sampling(max_length=5 + 7 * index % 60)
+        task = Task(id=str(index), prompt=f"{index} + {7 * index} =\n")
+        engine.submit(Request(group=index, task=task, sample=0, sampling=sampling, seed=0))
+    return {key: finished.rollout for key, finished in drained(engine).items()}
+
+
+@ON_GPU
+def test_replayed_passes_sample_what_others_do_and_the_trainer_agrees():
+    policy = CausalLM().load().to("cuda")
+    replayed, plain = sampled(policy), sampled(policy, graphs=False)
+    same = [key for key in plain if plain[key].text == replayed[key].text]
+    assert len(same) >= 36  # rounding may choose between two tokens
+    for rollout in replayed.values():
+        with torch.no_grad():
+            wanted_S = trained(policy).logprobs(rollout.decisions.to(torch.device("cuda")), 1.0)[0].cpu()
+        torch.testing.assert_close(rollout.behavior_S, wanted_S, atol=2e-3, rtol=0)
+
+
+@ON_GPU
+def test_the_gpu_samples_and_evaluates_as_the_cpu():
+    there, here = CausalLM().load().to("cuda"), CausalLM().load()
+    far, near = sampled(there), sampled(here)
+    assert sum(far[key].text == near[key].text for key in near) >= 36
+    for rollout in near.values():
+        with torch.no_grad():
+            found_S = trained(there).logprobs(rollout.decisions.to(torch.device("cuda")), 1.0)[0].cpu()
+        torch.testing.assert_close(rollout.behavior_S, found_S, atol=2e-3, rtol=0)
+
+
+@ON_GPU
+def test_fused_kernels_give_the_same_log_probabilities_and_gradients():
+    pytest.importorskip("liger_kernel")
+    plain, fused = CausalLM().load().to("cuda"), CausalLM().load().to("cuda")
+    rollouts = list(sampled(plain).values())[:8]
+    fuse(fused.model)
+    for rollout in rollouts:
+        found = [
+            trained(policy).logprobs(rollout.decisions.to(torch.device("cuda")), 1.0)[0] for policy in (plain, fused)
+        ]
+        torch.testing.assert_close(found[1], found[0], atol=2e-3, rtol=0)
+        for logprob_S in found:
+            logprob_S.sum().backward()
+    for (name, one), other in zip(plain.named_parameters(), fused.parameters(), strict=True):
+        torch.testing.assert_close(other.grad, one.grad, atol=2e-2 * float(one.grad.abs().max()), rtol=0, msg=name)
+
+
+@ON_GPU
+def test_a_sampler_in_turns_draws_what_one_that_stays_does():
+    rewards = []
+    for devices in (None, Devices(turns=True)):
+        run = replace(demo(), steps=2, max_staleness=0, devices=devices, held_out=None)
+        trainer = Trainer(run)
+        try:
+            rewards.append([trainer.advance()[0]["reward/mean"] for _ in range(2)])
+        finally:
+            trainer.close()
+    assert rewards[0] == pytest.approx(rewards[1], abs=0.05)
