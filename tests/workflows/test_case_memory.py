@@ -249,3 +249,17 @@ def test_as_a_user_types_it():
     check(run)
     with pytest.raises(ValueError, match="CaseMemory goes by ExactAnswer"):
         check(recipes.load("grpo", {"workflow": Text("CaseMemory()")}))
+
+
+def test_cases_that_there_is_no_room_for_are_not_read_and_q_learns_of_those_that_were(monkeypatch):
+    long = Case("long", "q" * 60 + ">", "7", 1.0)
+    near = Case("near", "ac>", "7", 1.0)
+    monkeypatch.setattr(POLICY, "context", 60, raising=False)
+    for cases, read in (((long, near), [near]), ((long,), []), ((near,), [near])):
+        live = live_of(lambda context: "7", retrieval=LearnedRetrieval())
+        live.memory = held(*cases)
+        live.submit(request(task("ab>")))
+        (item,) = drained(live).values()
+        assert item.outcome.last.task.prompt == "".join(f"{case.asked}7\n" for case in read) + "ab>"
+        wanted = LearnedRetrieval().learned((), "ab>", read, 1.0) if read else LearnedRetrieval()._first()
+        assert live.memory["weights"] == wanted

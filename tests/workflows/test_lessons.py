@@ -164,3 +164,21 @@ def test_as_a_user_types_it():
     check(complementary_rl())
     with pytest.raises(ValueError, match="CaseMemory goes by ExactAnswer"):
         check(recipes.load("grpo", {"workflow": Text("Lessons()")}))
+
+
+@pytest.mark.parametrize(("context", "lesson"), [(512, "77777777"), (30, "777777"), (24, None)])
+def test_a_lesson_is_as_long_as_there_is_room_for_it(monkeypatch, context, lesson):
+    monkeypatch.setattr(POLICY, "context", context, raising=False)
+    live = Driven(
+        engine=Speaker(says=lambda context: "7" * 8 if "\n" in context else "7"),
+        workflow=Lessons(cases=CASES, template=ASKED, guided=1.0),
+    ).start(POLICY)
+    live.load(0, POLICY.state_dict())
+    group_of(live, task("ab>"), samples=1)
+    (episode,) = group_of(live, task("ac>"), 1, samples=1)
+    if lesson is None:
+        assert [row.role for row in episode.rows] == [ALONE]
+        return
+    written, acted = episode.rows
+    assert written.text == lesson and acted.task.prompt == f"{lesson}#ac>"
+    assert written.stop == ("stop" if context == 512 else "length")

@@ -15,7 +15,7 @@ from gimbal.ops import philox
 from gimbal.records import Episode, Group, Rollout, Task, is_chat
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.exact import ExactAnswer
-from gimbal.workflows.base import AbstractWorkflow, Attempt, Steps
+from gimbal.workflows.base import AbstractWorkflow, Attempt, Encode, Steps
 from gimbal.workflows.over_rows import goes_by
 from gimbal.workflows.retrieval import AbstractRetrieval, Case, LearnedRetrieval
 
@@ -28,7 +28,8 @@ class CaseMemory(AbstractWorkflow):
 
     Q is the value that ``retrieval`` gives a case; ``read`` cases are drawn from mu without replacement, the best one last. T is
     ``temperature``; at 0 the best ones are read, the newest of equals. A case reads as ``template``, which has {prompt}, {answer} and,
-    if wanted, {score}; in a chat it stands in the first message. ``reward`` scores an attempt; failures are stored too. The
+    if wanted, {score}; in a chat it stands in the first message. The worst cases are left out where the model's context has no room
+    for all of them, beside the prompt and an answer of full length. ``reward`` scores an attempt; failures are stored too. The
     ``capacity`` newest cases are kept, and an attempt does not read cases of its own task. It reads the memory of when it began;
     ``at_once`` says how many attempts run at a time.
 
@@ -76,8 +77,15 @@ class CaseMemory(AbstractWorkflow):
 
     def __call__(self, attempt: Attempt) -> Steps:
         if attempt.fork is None:
-            attempt = replace(attempt, task=self.shown(attempt.task, self.chosen(attempt)))
+            attempt = replace(attempt, task=self.shown(attempt.task, (yield from self.fitting(attempt))))
         return Episode.of((yield attempt.begin()))
+
+    def fitting(self, attempt: Attempt) -> Steps:
+        """Those of the chosen cases that there is room for."""
+        cases = self.chosen(attempt)
+        while cases and (yield Encode(task=self.shown(attempt.task, cases))).room < attempt.sampling.max_length:
+            cases = cases[1:]
+        return cases
 
     def chosen(self, attempt: Attempt) -> list[Case]:
         """The cases that this attempt reads, the best one last."""
@@ -99,6 +107,11 @@ class CaseMemory(AbstractWorkflow):
         first = {**messages[0], "content": f"{text}{messages[0]['content']}"}
         return replace(task, columns={**task.columns, "messages": [first, *messages[1:]]})
 
+    def _read(self, attempt: Attempt, row: Rollout) -> list[Case]:
+        """The cases that stand before the prompt of this row."""
+        cases = self.chosen(attempt)
+        return next((cases[at:] for at in range(len(cases)) if self.shown(attempt.task, cases[at:]) == row.task), [])
+
     def _told(self, case: Case) -> str:
         words = {"{prompt}": case.asked, "{answer}": case.answer, "{score}": f"{case.score:g}"}
         return re.sub(r"\{(?:prompt|answer|score)\}", lambda found: words[found[0]], self.template)
@@ -114,7 +127,9 @@ class CaseMemory(AbstractWorkflow):
         ):
             if score is None or not math.isfinite(score):  # no verdict, no lesson
                 continue
-            weights = self.retrieval.learned(weights, attempt.task.asked, self.chosen(attempt.of(row.sample)), score)
+            weights = self.retrieval.learned(
+                weights, attempt.task.asked, self._read(attempt.of(row.sample), row), score
+            )
             answer = self.reward.answer(row.text)
             case = Case(attempt.task.id, attempt.task.asked, row.text if answer is None else answer, float(score))
             cases = (*cases, tuple(case))  # plain values are saved

@@ -11,7 +11,7 @@ from gimbal.advantages.estimators.seat_centered import SeatCentered
 from gimbal.composition import Advice, Composition, Refusal, Verdict
 from gimbal.records import Episode, Rollout, Task
 from gimbal.rewards.asking import asked_by
-from gimbal.workflows.base import AbstractWorkflow, Attempt, Draw, Steps
+from gimbal.workflows.base import PAUSED, AbstractWorkflow, Attempt, Draw, Encode, Steps
 from gimbal.workflows.case_memory import CaseMemory
 
 EXTRACTOR, GUIDED, ALONE = "extractor", "guided", "alone"
@@ -84,14 +84,18 @@ class Lessons(AbstractWorkflow):
     def __call__(self, attempt: Attempt) -> Steps:
         if attempt.fork is not None and attempt.fork[0].role != EXTRACTOR:  # its lesson counts where it was drawn
             return Episode.of((yield attempt.begin()))
-        begin = attempt.begin(stop=self.stop)
+        begin, most = attempt.begin(stop=self.stop), attempt.sampling.max_length
         if isinstance(begin, Draw):
-            cases = self.cases.chosen(attempt) if self._guides(attempt.sample) else []
-            if not cases:
+            cases = (yield from self.cases.fitting(attempt)) if self._guides(attempt.sample) else []
+            if cases:  # a lesson may be as long as there is room for it before the prompt
+                unwritten = yield Encode(task=asked_by(self.template, attempt.task, {"lesson": ""}))
+                most = min(most, unwritten.room - most)
+            if not cases or most < 1:
                 return Episode.of((yield replace(begin, stop=(), role=ALONE)))
-            begin = replace(begin, role=EXTRACTOR, task=self.cases.shown(attempt.task, cases))
+            begin = replace(begin, role=EXTRACTOR, task=self.cases.shown(attempt.task, cases), most=most)
         written = yield begin
-        written = replace(written, stop="stop") if written.stop == "paused" else written
+        if written.stop == PAUSED:
+            written = replace(written, stop="length" if written.length == most else "stop")
         task = asked_by(self.template, attempt.task, {"lesson": written.text})
         acted = yield Draw(task=task, sample=attempt.sample, sampling=attempt.sampling, role=GUIDED)
         return Episode(rows=(written, acted))
@@ -105,7 +109,7 @@ class Lessons(AbstractWorkflow):
 
     def remember(self, memory: Mapping[str, Any], attempt: Attempt, rows: Sequence[Rollout]) -> Mapping[str, Any]:
         """With these attempts in the store; the retrieval learns from those that were guided."""
-        unread = replace(self.cases, read=0)
-        for role, cases in ((GUIDED, self.cases), (ALONE, unread)):
-            memory = cases.remember(memory, attempt, [row for row in rows if row.role == role])
-        return memory
+        read = {row.sample: row.task for row in rows if row.role == EXTRACTOR}
+        guided = [replace(row, task=read.get(row.sample, row.task)) for row in rows if row.role == GUIDED]
+        memory = self.cases.remember(memory, attempt, guided)
+        return self.cases.remember(memory, attempt, [row for row in rows if row.role == ALONE])
