@@ -187,7 +187,7 @@ def test_the_shipped_player_of_leduc_poker_knows_the_actions_and_no_more():
 
 
 def test_an_odd_group_is_refused():
-    with pytest.raises(ValueError, match="even num_generations"):
+    with pytest.raises(ValueError, match="num_generations that 2 divides"):
         outcomes(bold, samples=3)
 
 
