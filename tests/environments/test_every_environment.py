@@ -15,6 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import own_tools
+import serving
 
 import gimbal.environments
 from gimbal.config.parts import plain, read
@@ -30,6 +31,7 @@ from gimbal.environments.games import Deals, Game
 from gimbal.environments.gym import Gymnasium, Registered
 from gimbal.environments.mcp import Mcp
 from gimbal.environments.minigrid import MiniGrid, MiniGridTasks
+from gimbal.environments.openenv import OpenEnv
 from gimbal.environments.program import Program, Said, replied
 from gimbal.environments.recall import Recall, Streams
 from gimbal.environments.several import Several
@@ -105,7 +107,7 @@ class Walked:
 
     def __call__(self, task, seen):
         if task.id != self.of:
-            self.of, self.left = task.id, iter(WORLDS.solution(task))
+            self.of, self.left = task.id, iter(WORLDS[0].solution(task))
         return next(self.left)
 
 
@@ -113,17 +115,17 @@ class Halving:
     """Guesses the middle of what is left, as it is told higher or lower; towers are moved by heart."""
 
     def __call__(self, task, seen):
-        if "You have to guess" in seen or "Tower of Hanoi" in seen:
-            self.low, self.high, self.moves = 1, 20, iter("AC AB CB AC BA BC AC".split())
-        elif "The target number is" in seen:
+        if "1 to 20" in seen or "between 1 and 20" in seen or "Tower of Hanoi" in seen:
+            self.low, self.high, self.moves = 1, 20, iter(["AC", "AB", "CB", "AC", "BA", "BC", "AC"])
+        elif "higher" in seen or "lower" in seen:
             self.low, self.high = (self.at + 1, self.high) if "higher" in seen else (self.low, self.at - 1)
         if "Hanoi" in task.source:
             return " ".join(next(self.moves))  # the package puts brackets around it
         self.at = (self.low + self.high) // 2
-        return f"I guess [{self.at}]."
+        return f"[{self.at}]" if task.source else str(self.at)
 
 
-WORLDS = TextWorldTasks()
+WORLDS = [TextWorldTasks(rooms=r, objects=o, quest=q) for r, o, q in ((3, 4, 3), (1, 1, 1), (5, 6, 4))]
 ARENAS = [TextArenaTasks(game=name) for name in ("TowerOfHanoi-v0", "GuessTheNumber-v0")]
 BOARD = TextArenaTasks(game="TicTacToe-v0-train")
 LEVELS = [MiniGridTasks(level=f"BabyAI-{name}-v0") for name in ("GoToRedBallGrey", "OpenDoor", "PickupLoc")]
@@ -196,9 +198,15 @@ CASES = {
     ),
     "TextWorld": lambda: Conformance(
         spec=TextWorld(),
-        tasks=[WORLDS[at] for at in range(4)],
+        tasks=[tasks[at] for tasks in WORLDS for at in range(3)],
         oracle=Walked(),
         null=lambda task, seen: None if seen.startswith("-=") else "look",
+    ),
+    "OpenEnv": lambda: Conformance(
+        spec=OpenEnv(address=serving.guessing()[1], action="number", shown="hint"),
+        tasks=[Task(id=f"guess/{seed}", seed=seed) for seed in range(4)],
+        oracle=Halving(),
+        null=lambda task, seen: None if "whole number" in seen or "integer" in seen else "x",
     ),
     "Mcp": lambda: Conformance(
         spec=Mcp(command=sys.executable, arguments=(f"{Path(__file__).parent}/own_server.py",)),
@@ -248,6 +256,7 @@ NEEDS = {
     "MiniGrid": "minigrid",
     **dict.fromkeys(("TextArena", "TextArenaMatch", "TextArenaTasks"), "textarena"),
     "TextWorld": "textworld",
+    "OpenEnv": "openenv",
 }
 
 

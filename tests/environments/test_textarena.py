@@ -80,7 +80,9 @@ def test_what_is_no_game_is_named():
         TextArenaTasks(game="TicTacToe")[0]
     with pytest.raises(ValueError, match="no column game"):
         TextArena().open().reset(Task(id="x"), 0)
-    with pytest.raises(Failure, match="Wordle-v0 does not begin with 1 player: LookupError"):  # of words that are fetched
+    with pytest.raises(
+        Failure, match="Wordle-v0 does not begin with 1 player: LookupError"
+    ):  # of words that are fetched
         TextArena().open().reset(TextArenaTasks(game="Wordle-v0")[0], 0)
 
 
@@ -90,7 +92,11 @@ def squares(place: Path) -> Path:
     tokenizer = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<end>", pad_token="<end>", unk_token="<unk>", chat_template=hermes.TEMPLATE
+        tokenizer_object=tokenizer,
+        eos_token="<end>",
+        pad_token="<end>",
+        unk_token="<unk>",
+        chat_template=hermes.TEMPLATE,
     )
     torch.manual_seed(0)
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}

@@ -1,6 +1,7 @@
 """TextWorld's quests in words, and what may not be said to its interpreter."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -27,12 +28,35 @@ def test_only_commands_of_the_game_reach_its_interpreter(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     live = TextWorld().open()
     live.reset(TASKS[0], 0)
-    for said in ("save", "script", "restart", "quit", "look. save", "look then script", "look, save", "tw-print", "", "hm"):
+    for said in (
+        "save",
+        "script",
+        "restart",
+        "quit",
+        "look. save",
+        "look then script",
+        "look, save",
+        "tw-print",
+        "",
+        "hm",
+    ):
         moment = live.step(said)
         assert moment.observation.startswith("That is no command. One begins with close, drop, east"), said
         assert (moment.calls, moment.errors, moment.ended) == (1, 1, False)
     assert not os.listdir(tmp_path)
     assert live.step("examine nothing at all").errors == 0, "what the game itself refuses is an answer of the game"
+
+
+def test_worlds_are_played_from_several_threads_at_once():
+    """The package's parser of rules breaks there, and its generator: one call at a time."""
+
+    def solved(index):
+        live = TextWorld().open()
+        live.reset(TASKS[index // 2], 0)
+        return sum(live.step(command).reward for command in TASKS.solution(TASKS[index // 2]))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(solved, range(6))) == [1.0] * 6
 
 
 def test_worlds_are_of_the_shape_that_was_asked_for_and_strangers_are_named():

@@ -8,7 +8,7 @@ import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractGenerated, Moment
@@ -18,7 +18,7 @@ from gimbal.records import Task
 RULES = "You are in a world of text. Answer with one command a turn, as: go east, take the key, unlock the chest with the key, look."
 DIRECTIONS = ("north", "south", "east", "west")
 STATUS = re.compile(r"\s*>\s*(-= .* =-.*)?\s*$")  # the prompt, and the line above the screen that ends in the text
-COMPILING = Lock()
+ALONE = RLock()  # the package's generator and its parser of rules have state that threads would share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +84,9 @@ class World(AbstractEnvironment):
         place, _, verbs = _compiled(tuple(task.columns["world"]), task.seed)
         asked = package.EnvInfos(objective=True, description=True, score=True, max_score=True, won=True, lost=True)
         self.close()
-        self._live, self._verbs, self._score = package.start(place, asked), verbs, 0
-        begun = self._live.reset()
+        with ALONE:
+            self._live, self._verbs, self._score = package.start(place, asked), verbs, 0
+            begun = self._live.reset()
         return f"{begun.objective}\n\n{_told(begun.description)}"
 
     def step(self, action: str) -> Moment:
@@ -95,13 +96,15 @@ class World(AbstractEnvironment):
             return Moment(
                 observation=f"That is no command. One begins with {', '.join(sorted(self._verbs))}.", calls=1, errors=1
             )
-        seen, score, _ = self._live.step(line)
+        with ALONE:
+            seen, score, _ = self._live.step(line)
         earned, self._score = (score - self._score) / seen.max_score, score
         return Moment(observation=_told(seen.feedback), reward=earned, terminated=bool(seen.won or seen.lost), calls=1)
 
     def fork(self) -> World:
         other = World()
-        other._live, other._verbs, other._score = self._live.copy(), self._verbs, self._score
+        with ALONE:
+            other._live, other._verbs, other._score = self._live.copy(), self._verbs, self._score
         return other
 
     def close(self) -> None:
@@ -122,7 +125,9 @@ def _package() -> Any:
         raise ValueError(
             f"these worlds come from TextWorld, which is not installed whole ({error}): pip install -e '.[textworld]' in the clone"
         ) from error
-    warnings.filterwarnings("ignore", message="Game .* is not fully supported")  # jericho knows the scores of others' games
+    warnings.filterwarnings(
+        "ignore", message="Game .* is not fully supported"
+    )  # jericho knows the scores of others' games
     return textworld
 
 
@@ -134,7 +139,7 @@ def _place() -> tempfile.TemporaryDirectory[str]:
 
 def _compiled(shape: tuple[int, ...], seed: int) -> tuple[str, tuple[str, ...], frozenset[str]]:
     """The game's file, the walkthrough, and the words that a command may begin with."""
-    with COMPILING:  # its generator has state that threads would share
+    with ALONE:
         return _made(shape, seed)
 
 

@@ -19,9 +19,10 @@ from gimbal.workflows.dialogue import shown
 class SelfPlay(AbstractWorkflow):
     """The samples of a group are the seats of matches: of a game for two, 2k and 2k + 1 play match k, all with the same deal.
 
-    A seat's observations are its prompt (in a chat, a user's message), rebuilt for each action: an episode has one row per action of its
-    seat. An action is the first sampled token where the game's actions are numbers (``Game``), and a whole turn where they are words
-    (``TextArenaMatch``). Each seat earns its return in the game on its last action, and ``role`` of its rows is "seat 0", "seat 1", ...
+    A seat's observations are its prompt (in a chat, a user's message), rebuilt for each action: an episode has one row per action of
+    its seat. An action is the first sampled token where the game's actions are numbers (``Game``), and a whole turn where they are
+    words (``TextArenaMatch``). Each seat earns its return in the game on its last action, and ``role`` of its rows is "seat 0",
+    "seat 1", and so on.
 
     - What an illegal action costs, the game says. ``tool/failed_frac`` is the share of illegal actions.
     - If the game of a match fails, no seat of it has an episode, and other matches continue: ``environment_error``.
@@ -43,7 +44,9 @@ class SelfPlay(AbstractWorkflow):
     def __call__(self, attempt: Attempt) -> Steps:
         count, seats = len(attempt.samples), self.game.seats
         if count % seats:
-            raise ValueError(f"SelfPlay needs a num_generations that {seats} divides, the seats of a match; got {count}")
+            raise ValueError(
+                f"SelfPlay needs a num_generations that {seats} divides, the seats of a match; got {count}"
+            )
         tables = Several(of=self.game, count=count // seats)
         rows: list[list[Rollout]] = [[] for _ in attempt.samples]
         acts: list[list[Acted]] = [[] for _ in attempt.samples]
