@@ -1,26 +1,27 @@
 """Imitation of noisy agents: keep the right steps of all runs, or whole runs that succeed? (WebSTAR, arXiv:2512.10962)
 
-**Setting.** Demonstrations in a terminal, drawn from a script (64 runs a seed): it finds out which file is meant, computes on it and
-answers. Each step is of no use in 40 % of cases (it computes on the first file, or does again what was done), which the run repairs, and
-a guess that ends the run in 5 %; a run has six steps. 61 % of runs succeed, in which 70 % of the steps are right, as 54 % are of all. A
-step is right if it does what is to be done next. gimbal-tiny-agent imitates: 40 updates of 16 steps each, whatever an arm keeps, a step
-behind all that was said before it. Arms: *outcome*, all steps of the runs that succeed; *right of outcome*, their right steps; *steps*,
-the right steps of all runs; *steps .9* and *steps .8*, the same by a grader of whose grades nine or eight in ten are right.
+**Setting.** Demonstrations in a terminal, drawn from a script (64 runs a seed): it finds out which file is meant, computes on it
+and answers. Each step is of no use in 40 % of cases (it computes on the first file, or does again what was done), which the run
+repairs, and a guess that ends the run in 5 %; a run has six steps. 61 % of runs succeed, in which 70 % of the steps are right, as
+54 % are of all. A step is right if it does what is to be done next. gimbal-tiny-agent imitates: 40 updates of 16 steps each,
+whatever an arm keeps, a step behind all that was said before it. Arms: *outcome*, all steps of the runs that succeed; *right of
+outcome*, their right steps; *steps*, the right steps of all runs; *steps .9* and *steps .8*, the same by a grader of whose grades
+nine or eight in ten are right.
 
-**Figures.** *success*: the share of 128 held-out tasks that are solved, twice each, drawn as in the recipe ``terminal`` but with six
-turns, as the demonstrator has. The *steps* that an arm keeps, and the share of them that is *right*.
+**Figures.** *success*: the share of 128 held-out tasks that are solved, twice each, drawn as in the recipe ``terminal`` but with
+six turns, as the demonstrator has. The *steps* that an arm keeps, and the share of them that is *right*.
 
 **Rule.** Each arm at the best of 1e-4, 3e-4 and 1e-3 by the success of one run of seed 100, then seeds 0 to 4; the seed draws the
-demonstrations, the grades and the order. An arm is above another if the interval of the difference of their successes, over all 25 pairs
-of seeds (exact, 96.8 %: the third from either end), lies above 0. The filter is better by the first question; the next two tell which
-part of it helps, and the last two how good a grader has to be.
+demonstrations, the grades and the order. An arm is above another if the interval of the difference of their successes, over all 25
+pairs of seeds (exact, 96.8 %: the third from either end), lies above 0. The filter is better by the first question; the next two
+tell which part of it helps, and the last two how good a grader has to be.
 
-**Limits.** The script's wrong steps are of few kinds and are repaired; what is right is known. A grader is wrong at random here, where a
-judge is wrong on the same steps again and again. Published: a judge's grades of 0 to 10, steps above 5 kept, reasoning added, models of 7
-to 32 billion weights. A number of updates is given, so an arm that keeps fewer steps sees each more often.
+**Limits.** The script's wrong steps are of few kinds and are repaired; what is right is known. A grader is wrong at random here,
+where a judge is wrong on the same steps again and again. Published: a judge's grades of 0 to 10, steps above 5 kept, reasoning
+added, models of 7 to 32 billion weights. A number of updates is given, so an arm that keeps fewer steps sees each more often.
 
-Written before its runs, after pilots of seed 100: *outcome* .16 and *steps* .42 after 60 updates at 3e-4, .10 and .32 after 40 at 1e-3;
-imitation of all steps .05.
+Written before its runs, after pilots of seed 100: *outcome* .16 and *steps* .42 after 60 updates at 3e-4, .10 and .32 after 40 at
+1e-3; imitation of all steps .05.
 
     python claims/graded.py     # goes on from claims/graded.json; fifteen minutes of one idle core
 """
@@ -51,12 +52,9 @@ from gimbal.runtime.run import Run
 RECORD = Path(__file__).with_suffix(".json")
 WRONG, FATAL, TURNS = 0.4, 0.05, 6  # chances of a step, and how many a run has
 RUNS, STEPS, PROMPTS, MOST = 64, 40, 16, 24
-
-
 ACCURACIES = {"steps": 1.0, "steps .9": 0.9, "steps .8": 0.8}  # of the grades
 ARMS = ("outcome", "right of outcome", *ACCURACIES)
 TUNED = campaign.Tuned(ARMS, (1e-4, 3e-4, 1e-3), (0, 1, 2, 3, 4), "success")
-
 COMPARED = {
     "the step filter is better": ("steps", "outcome"),
     "without the wrong steps of the same runs": ("right of outcome", "outcome"),
