@@ -54,7 +54,7 @@ WRONG, FATAL, TURNS = 0.4, 0.05, 6  # chances of a step, and how many a run has
 RUNS, STEPS, PROMPTS, MOST = 64, 40, 16, 24
 ACCURACIES = {"steps": 1.0, "steps .9": 0.9, "steps .8": 0.8}  # of the grades
 ARMS = ("outcome", "right of outcome", *ACCURACIES)
-TUNED = campaign.Tuned(ARMS, (1e-4, 3e-4, 1e-3), (0, 1, 2, 3, 4), "success")
+TUNED = campaign.Tuned(ARMS, (3e-5, 1e-4, 3e-4, 1e-3), (0, 1, 2, 3, 4), "success")
 COMPARED = {
     "the step filter is better": ("steps", "outcome"),
     "without the wrong steps of the same runs": ("right of outcome", "outcome"),
