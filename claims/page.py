@@ -226,7 +226,9 @@ def pages() -> dict[str, str]:
         terminal_page.section(grid.load(terminal.RECORD)),
         kuhn_page.section(campaign.load(kuhn.RECORD)),
         echo_page.section(campaign.load(echo.RECORD)),
-        tuned(graded, "Right steps, or runs that succeed", GRADED),
+        tuned_page.section(
+            graded, "Right steps, or runs that succeed", GRADED, graded.counted(campaign.load(graded.RECORD))
+        ),
         turn_splits_page.section(campaign.load(turn_splits.RECORD)),
         turns_page.section(campaign.load(turns.RECORD)),
         tuned(horizon, "A limit on turns that rises", HORIZON),

@@ -18,7 +18,9 @@ def test_the_demonstrator_is_as_the_setting_says():
         assert len({step.succeeded for step in run}) == 1
         assert sum(step.right for step in run) == 3 or not run[-1].succeeded
         for at, step in enumerate(run):  # the chat has the task, and a turn and its answer for each step before
-            assert len(step.before) == 1 + 2 * at and [m["content"] for m in step.before[1::2]] == [s.said for s in run[:at]]
+            assert len(step.before) == 1 + 2 * at and [m["content"] for m in step.before[1::2]] == [
+                s.said for s in run[:at]
+            ]
 
 
 def test_arms_keep_what_they_are_named_after():
