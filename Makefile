@@ -63,7 +63,8 @@ $(ENVIRONMENTS)/.ready: pyproject.toml $(VENV)/.dev
 	$(PYTHON) -m venv $(ENVIRONMENTS)
 	for python in $(BIN) $(ENVIRONMENTS)/bin; do $$python/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"; done \
 		| { read ours; read theirs; printf '%s\n' "$(CURDIR)/src" "$$ours" >"$$theirs/gimbal.pth"; }
-	$(ENVIRONMENTS_PIP) 'agentdojo>=0.1.35,<0.2' 'verifiers>=0.3.1,<0.4' 'mcp>=1.24,<2' 'minigrid>=3.1,<4'
+	$(ENVIRONMENTS_PIP) 'agentdojo>=0.1.35,<0.2' 'verifiers>=0.3.1,<0.4' 'mcp>=1.24,<2' 'minigrid>=3.1,<4' \
+		'textworld>=1.7,<2' 'textarena>=0.7.4,<0.8' openenv==0.10.0
 	$(ENVIRONMENTS_PIP) --no-deps bfcl-eval==2026.3.23 mpmath filelock
 	touch $@
 

@@ -44,6 +44,7 @@ import fours  # noqa: E402
 import fours_page  # noqa: E402
 import gardo  # noqa: E402
 import gardo_page  # noqa: E402
+import graded  # noqa: E402
 import grid  # noqa: E402
 import grid_page  # noqa: E402
 import holds  # noqa: E402
@@ -119,6 +120,7 @@ SEEDED = {"pass@1": "pass", "at the end": "end", "groups seeded": "seeded", "of 
 }
 BRANCHES = {name: name for name in ("reward", "true", "coverage", "shared", "steps")} | {"seconds of CPU": "cpu"}
 MEMORY = {name: name for name in ("success", "context", "learner", "gap", "broken")} | {"seconds of CPU": "cpu"}
+GRADED = {"success": "success", "steps kept": "steps", "of them right": "right"}
 SWARM = {
     "mean of its marks": "mean",
     "at the end": "end",
@@ -224,6 +226,9 @@ def pages() -> dict[str, str]:
         terminal_page.section(grid.load(terminal.RECORD)),
         kuhn_page.section(campaign.load(kuhn.RECORD)),
         echo_page.section(campaign.load(echo.RECORD)),
+        tuned_page.section(
+            graded, "Right steps, or runs that succeed", GRADED, graded.counted(campaign.load(graded.RECORD))
+        ),
         turn_splits_page.section(campaign.load(turn_splits.RECORD)),
         turns_page.section(campaign.load(turns.RECORD)),
         tuned(horizon, "A limit on turns that rises", HORIZON),

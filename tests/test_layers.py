@@ -58,6 +58,8 @@ ONLY = {
     "diffusers": "policies/diffusers.py",
     "sklearn": "rewards/digits.py",
     "h5py": "environments/recording.py",
+    "textarena": "environments/textarena.py",
+    "textworld": "environments/textworld.py",
 }
 # Environments of our own are of its class.
 WORLDS = {("gymnasium", f"environments/{name}.py") for name in ("bounded_cart", "hypergrid", "point_maze", "tabular")}

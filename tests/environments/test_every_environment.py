@@ -4,6 +4,7 @@ import importlib
 import inspect
 import pickle
 import pkgutil
+import re
 import sys
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import own_tools
+import serving
 
 import gimbal.environments
 from gimbal.config.parts import plain, read
@@ -29,10 +31,13 @@ from gimbal.environments.games import Deals, Game
 from gimbal.environments.gym import Gymnasium, Registered
 from gimbal.environments.mcp import Mcp
 from gimbal.environments.minigrid import MiniGrid, MiniGridTasks
+from gimbal.environments.openenv import OpenEnv
 from gimbal.environments.program import Program, Said, replied
 from gimbal.environments.recall import Recall, Streams
 from gimbal.environments.several import Several
 from gimbal.environments.terminal import Terminal
+from gimbal.environments.textarena import TextArena, TextArenaMatch, TextArenaTasks
+from gimbal.environments.textworld import TextWorld, TextWorldTasks
 from gimbal.environments.tools import Calculator
 from gimbal.environments.verifiers import Verifiers, VerifiersTasks
 from gimbal.records import Task
@@ -94,6 +99,35 @@ class SumsByTool(VerifiersTasks):
         return [call("add", {"a": int(a), "b": int(b)}), str(int(a) + int(b))]
 
 
+class Walked:
+    """Says the commands of TextWorld's own walkthroughs."""
+
+    def __init__(self):
+        self.of, self.left = None, iter(())
+
+    def __call__(self, task, seen):
+        if task.id != self.of:
+            self.of, self.left = task.id, iter(WORLDS[0].solution(task))
+        return next(self.left)
+
+
+class Halving:
+    """Guesses the middle of what is left, as it is told higher or lower; towers are moved by heart."""
+
+    def __call__(self, task, seen):
+        if "1 to 20" in seen or "between 1 and 20" in seen or "Tower of Hanoi" in seen:
+            self.low, self.high, self.moves = 1, 20, iter(["AC", "AB", "CB", "AC", "BA", "BC", "AC"])
+        elif "higher" in seen or "lower" in seen:
+            self.low, self.high = (self.at + 1, self.high) if "higher" in seen else (self.low, self.at - 1)
+        if "Hanoi" in task.source:
+            return " ".join(next(self.moves))  # the package puts brackets around it
+        self.at = (self.low + self.high) // 2
+        return f"[{self.at}]" if task.source else str(self.at)
+
+
+WORLDS = [TextWorldTasks(rooms=r, objects=o, quest=q) for r, o, q in ((3, 4, 3), (1, 1, 1), (5, 6, 4))]
+ARENAS = [TextArenaTasks(game=name) for name in ("TowerOfHanoi-v0", "GuessTheNumber-v0")]
+BOARD = TextArenaTasks(game="TicTacToe-v0-train")
 LEVELS = [MiniGridTasks(level=f"BabyAI-{name}-v0") for name in ("GoToRedBallGrey", "OpenDoor", "PickupLoc")]
 BALANCED = np.array([0.0, 0.5, 10.0, 2.0])  # a controller by hand that keeps the pole up for as long as it is let
 CALL = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
@@ -147,6 +181,33 @@ CASES = {
         null=lambda task, seen: "done",
         score=lambda task, moments: float(moments[-1].reward > 0),
     ),
+    "TextArena": lambda: Conformance(
+        spec=TextArena(),
+        tasks=[tasks[at] for tasks in ARENAS for at in range(4)],
+        oracle=Halving(),
+        null=lambda task, seen: "",
+    ),
+    # The first seat takes the first free square and the other one the last: 0, 8, 1, 7, 2.
+    "TextArenaMatch": lambda: Conformance(
+        spec=TextArenaMatch(),
+        tasks=[BOARD[0]],
+        oracle=lambda task, turn: re.findall(r"\[\d\]", turn.seen.partition("Available")[2])[-turn.seat],
+        null=lambda task, turn: "x",
+        worst=-1.0,
+        score=lambda task, moments: moments[-1].observation.returns[0],
+    ),
+    "TextWorld": lambda: Conformance(
+        spec=TextWorld(),
+        tasks=[tasks[at] for tasks in WORLDS for at in range(3)],
+        oracle=Walked(),
+        null=lambda task, seen: None if seen.startswith("-=") else "look",
+    ),
+    "OpenEnv": lambda: Conformance(
+        spec=OpenEnv(address=serving.guessing()[1], action="number", shown="hint"),
+        tasks=[Task(id=f"guess/{seed}", seed=seed) for seed in range(4)],
+        oracle=Halving(),
+        null=lambda task, seen: None if "whole number" in seen or "integer" in seen else "x",
+    ),
     "Mcp": lambda: Conformance(
         spec=Mcp(command=sys.executable, arguments=(f"{Path(__file__).parent}/own_server.py",)),
         tasks=[Task(id="text")],
@@ -193,6 +254,9 @@ NEEDS = {
     "Verifiers": "verifiers.legacy",
     "Mcp": "mcp",
     "MiniGrid": "minigrid",
+    **dict.fromkeys(("TextArena", "TextArenaMatch", "TextArenaTasks"), "textarena"),
+    "TextWorld": "textworld",
+    "OpenEnv": "openenv",
 }
 
 

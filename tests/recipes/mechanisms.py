@@ -69,6 +69,7 @@ BRANCHED = recipes.function("branch_grpo")().sampling
 UNCLIPPED = ClippedRatio(clip_low=math.inf, clip_high=math.inf)
 FEW = {Transitions: {"minibatch": 32, "learning_starts": 0}}
 FEW_RECORDED = {Recordings: {"moves": 4, "minibatch": 32}}
+FORGETFUL = replace(recipes.function("agent_brace")().workflow, believe="{prompt}<eos>{seen}")
 UNEDITED = replace(recipes.function("mem_act")().workflow, edit="(never)")  # a sliding window
 THREE_TERMS = {"min_terms": 3, "max_terms": 3, "min_digits": 2, "max_digits": 2}
 FEW_TASKS = {ReasoningGym: {"size": 32}}  # of which a small run takes an eighth, so that they come again at once
@@ -84,6 +85,11 @@ PPO_CONTROL = of(
 MECHANISMS: dict[str, Mechanism] = {
     "acre": of("grpo", prompts=4, rewards=differs("reward/consistent/mean")),
     "aepo": of("grpo", 5, prompts=4, workflow=above("imitated/cold"), shaping=above("imitated/cold")),
+    "agent_brace": of(
+        "grpo",
+        workflow=differs("role/actor/reward").by(workflow=FORGETFUL),
+        separate=above("grad_norm/actor"),
+    ),
     "agentflow": of(
         "grpo",
         objective=differs("clip_ratio/high"),

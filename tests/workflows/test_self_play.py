@@ -1,6 +1,6 @@
 """One policy at both seats: who earns what, and what becomes of a match that breaks."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
@@ -12,7 +12,8 @@ from gimbal.advantages import SeatCentered
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import DRAW, AbstractEngine, AbstractEngineSpec, Finished, Request
 from gimbal.environments import games
-from gimbal.environments.games import Deals, Game, Plays, Table, decisions, nash_conv, uniform
+from gimbal.environments.base import AbstractEnvironment, Moment
+from gimbal.environments.games import AbstractGame, Deals, Game, Plays, Table, Turn, decisions, nash_conv, uniform
 from gimbal.learning.separate import SeparateWeights
 from gimbal.policies.loading import LEDUC, PLAYER
 from gimbal.policies.token import CausalLM, Sampling, Tokens
@@ -75,9 +76,9 @@ class Playing(AbstractEngine):
     def load(self, version, state): ...
 
 
-def outcomes(choose, task=None, samples=4):
+def outcomes(choose, task=None, samples=4, game=Game()):
     """What comes of each sample of a group."""
-    live, task = Driven(engine=Player(choose), workflow=SelfPlay()).start(POLICY), task or Deals()[0]
+    live, task = Driven(engine=Player(choose), workflow=SelfPlay(game=game)).start(POLICY), task or Deals()[0]
     for sample in range(samples):
         live.submit(Request(group=0, task=task, sample=sample, sampling=Sampling(max_length=1), seed=1))
     done = {}
@@ -187,8 +188,47 @@ def test_the_shipped_player_of_leduc_poker_knows_the_actions_and_no_more():
 
 
 def test_an_odd_group_is_refused():
-    with pytest.raises(ValueError, match="even num_generations"):
+    with pytest.raises(ValueError, match="num_generations that 2 divides"):
         outcomes(bold, samples=3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting(AbstractGame):
+    """Three seats count in words, each the next number; who is wrong loses 2, and the others win 1."""
+
+    seats: int = 3
+    most: None = None
+
+    def open(self):
+        return Counters()
+
+
+class Counters(AbstractEnvironment):
+    def reset(self, task, seed):
+        self.at = 0
+        return Turn(seat=0, seen="begin")
+
+    def step(self, action):
+        self.at += 1
+        seat = (self.at - 1) % 3
+        if action != str(self.at):
+            return Moment(
+                observation=Turn(returns=tuple(-2.0 if one == seat else 1.0 for one in range(3))), terminated=True
+            )
+        return Moment(observation=Turn(seat=self.at % 3, seen=f"{action} was said"))
+
+
+def test_seats_of_a_game_in_words_write_whole_turns():
+    """Sample 2 is wrong the second time that it is its turn: the seats before it have two rows by then, and it has too."""
+    said = {"begin": "1", **{f"{number} was said": str(number + 1) for number in range(1, 9)}}
+    outcome = outcomes(
+        lambda seen, sample: "hm" if (seen, sample) == ("5 was said", 2) else said[seen], samples=3, game=Counting()
+    )
+    assert [one.earned for one in outcome] == [1, 1, -2]
+    assert [[row.text for row in one.rows] for one in outcome] == [["1", "4"], ["2", "5"], ["3", "hm"]]
+    assert outcome[0].rows[0].stop == "length", "a turn ends as it ended, not for the sake of the game"
+    with pytest.raises(ValueError, match="num_generations that 3 divides"):
+        outcomes(bold, samples=4, game=Counting())
 
 
 def equilibrium(a):

@@ -1,8 +1,9 @@
-"""Games for two, by OpenSpiel: a table with two seats, its deals as tasks, and how far a policy is from an equilibrium."""
+"""Games of several seats; those for two of OpenSpiel, their deals as tasks, and how far a policy is from an equilibrium."""
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
@@ -21,7 +22,8 @@ UNTOLD = ("Observer", "Player", "Pot", "Money", "Round")  # facts that follow fr
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """Whose turn it is, what this seat has seen, and the numbers of its legal actions; at the end ``returns`` of both."""
+    """Whose turn it is, what this seat has seen, and the numbers of its legal actions (none where they are words); at the end
+    ``returns`` of all seats."""
 
     seat: int = -1
     seen: str = ""
@@ -74,8 +76,21 @@ class Plays(AbstractTasks):
         return Task(id=f"plays/{match.id}", prompt=f"{seen}\n", columns={"completion": action}, source=game)
 
 
+class AbstractGame(AbstractEnvironmentSpec, ABC):
+    """A game whose observations are ``Turn``s: one seat after the other acts, and at the end each has a return."""
+
+    @property
+    @abstractmethod
+    def seats(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def most(self) -> int | None:
+        """How many tokens an action has at most; None: it is a turn, which the policy ends."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Game(AbstractEnvironmentSpec):
+class Game(AbstractGame):
     """A game for two that OpenSpiel knows (kuhn_poker, leduc_poker, tic_tac_toe, ...), played at one table.
 
     An action is its number as text. One that is not legal loses the game at once: it is worth ``forfeit`` (the worst that the game
@@ -83,6 +98,14 @@ class Game(AbstractEnvironmentSpec):
     """
 
     name: str = "kuhn_poker"
+
+    @property
+    def seats(self) -> int:
+        return SEATS
+
+    @property
+    def most(self) -> int:
+        return 1
 
     def open(self) -> Table:
         return Table(self.name)

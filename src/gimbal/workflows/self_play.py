@@ -7,29 +7,30 @@ from dataclasses import dataclass, replace
 import torch
 
 from gimbal.environments.base import Moment
-from gimbal.environments.games import SEATS, Game, Turn, decisions, nash_conv
+from gimbal.environments.games import AbstractGame, Game, Turn, decisions, nash_conv
 from gimbal.environments.several import Several
 from gimbal.policies.token import TokenPolicy, Tokens
-from gimbal.records import Acted, Drop, Episode, Rollout, Task
+from gimbal.records import Acted, Drop, Episode, Rollout, Task, is_chat
 from gimbal.workflows.base import AbstractWorkflow, Act, Attempt, Draw, Steps
+from gimbal.workflows.dialogue import shown
 
 
 @dataclass(frozen=True, kw_only=True)
 class SelfPlay(AbstractWorkflow):
-    """The samples of a group are the seats of matches: 2k and 2k + 1 play match k, all with the same deal.
+    """The samples of a group are the seats of matches: of a game for two, 2k and 2k + 1 play match k, all with the same deal.
 
-    A seat's observations are its prompt, rebuilt for each decision, and the first sampled token is the number of its action: an episode
-    has one row per decision of its seat. Each seat earns its return in the game on its last decision, and ``role`` of its rows is
-    "seat 0" or "seat 1".
+    A seat's observations are its prompt (in a chat, a user's message), rebuilt for each action: an episode has one row per action of
+    its seat. An action is the first sampled token where the game's actions are numbers (``Game``), and a whole turn where they are
+    words (``TextArenaMatch``). Each seat earns its return in the game on its last action, and ``role`` of its rows is "seat 0",
+    "seat 1", and so on.
 
-    - A seat that takes an illegal action earns the game's lowest return, and the other 0 (``Game``). ``tool/failed_frac`` is the share
-      of illegal actions.
-    - If the game of a match fails, neither seat has an episode, and other matches continue: ``environment_error``.
+    - What an illegal action costs, the game says. ``tool/failed_frac`` is the share of illegal actions.
+    - If the game of a match fails, no seat of it has an episode, and other matches continue: ``environment_error``.
     - A seat that never acts has no episode either: ``unplayed``.
-    - One policy plays both, unless the run's ``separate`` has a model for "seat 0" or "seat 1".
+    - One policy plays all, unless the run's ``separate`` has a model for "seat 0", ...
     """
 
-    game: Game = Game()
+    game: AbstractGame = Game()
     deadline: float = 60.0
 
     @property
@@ -38,13 +39,15 @@ class SelfPlay(AbstractWorkflow):
 
     @property
     def players(self) -> frozenset[str]:
-        return frozenset(map(_role, range(SEATS)))
+        return frozenset(map(_role, range(self.game.seats)))
 
     def __call__(self, attempt: Attempt) -> Steps:
-        count = len(attempt.samples)
-        if count % SEATS:
-            raise ValueError(f"SelfPlay needs an even num_generations, two seats per match; got {count}")
-        tables = Several(of=self.game, count=count // SEATS)
+        count, seats = len(attempt.samples), self.game.seats
+        if count % seats:
+            raise ValueError(
+                f"SelfPlay needs a num_generations that {seats} divides, the seats of a match; got {count}"
+            )
+        tables = Several(of=self.game, count=count // seats)
         rows: list[list[Rollout]] = [[] for _ in attempt.samples]
         acts: list[list[Acted]] = [[] for _ in attempt.samples]
         begun = yield Act(environment=tables, deadline=self.deadline)
@@ -54,24 +57,25 @@ class SelfPlay(AbstractWorkflow):
             drawn = yield [self._draw(attempt, at, turn) for at, turn in turns.items()]
             actions: list[str | None] = [None] * len(moments)
             for (at, turn), row in zip(turns.items(), drawn, strict=True):
-                rows[SEATS * at + turn.seat].append(replace(row, stop="stop"))
+                rows[seats * at + turn.seat].append(replace(row, stop="stop") if self.game.most else row)
                 actions[at] = row.text
             begun = yield Act(environment=tables, action=tuple(actions), deadline=self.deadline)
             if begun.error:
                 break
             moments = begun.observation
             for at, turn in turns.items():
-                own = acts[SEATS * at + turn.seat]
+                own = acts[seats * at + turn.seat]
                 own.append(Acted(len(own), moments[at].calls, moments[at].errors, begun.seconds / len(turns)))
         if begun.error:
             return [Drop(begun.failed, drawn=_spent(own), said=begun.error) for own in rows]
-        seats = enumerate(zip(rows, acts, strict=True))
-        return [_played(own, steps, moments[at // SEATS], at % SEATS) for at, (own, steps) in seats]
+        played = enumerate(zip(rows, acts, strict=True))
+        return [_played(own, steps, moments[at // seats], at % seats) for at, (own, steps) in played]
 
     def _draw(self, attempt: Attempt, match: int, turn: Turn) -> Draw:
-        task = replace(attempt.task, prompt=f"{turn.seen}\n")
-        sample, role = attempt.samples[SEATS * match + turn.seat], _role(turn.seat)
-        return Draw(task=task, sample=sample, sampling=attempt.sampling, most=1, role=role)
+        chat = is_chat(attempt.task.columns.get("messages"))
+        task = shown(attempt.task, turn.seen) if chat else replace(attempt.task, prompt=f"{turn.seen}\n")
+        sample, role = attempt.samples[self.game.seats * match + turn.seat], _role(turn.seat)
+        return Draw(task=task, sample=sample, sampling=attempt.sampling, most=self.game.most, role=role)
 
 
 def exploitability(policy: TokenPolicy, name: str) -> float:
