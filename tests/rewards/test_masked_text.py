@@ -22,6 +22,7 @@ def commits(place, token, at, end=-1):
         length_N=count,
         threshold_N=torch.tensor([0.9]),
         spread_N=torch.tensor([0.0]),
+        keep_N=torch.tensor([0.5]),
         mask=9,
         end=end,
     )
