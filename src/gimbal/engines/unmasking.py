@@ -161,23 +161,31 @@ class UnmaskingEngine(AbstractStepwise[LiveText, MaskedPolicy]):
                 found = told(logits_KV[these_K], drawn_K[these_K], own_K[these_K], temperature or 1.0, False)
                 logprob_ML[row_K[these_K], place_K[these_K]] = found[0]
                 confidence_ML[row_K[these_K], place_K[these_K]] = found[1]
-        masked_ML, reviewed_ML = asked_ML & ~reviews_M1, asked_ML & reviews_M1
-        where_M, order = _cells(live, confidence_ML, masked_ML, first_u_M, uniform_ML[0])
-        review_M, again = _remasked(live, confidence_ML, reviewed_ML, uniform_ML[0])
-        for m, text in enumerate(live):
-            start = len(text.prompt)
-            if reviews_M1[m]:
-                text.decide(REVIEW, 0, float(review_M[m]), self._version, seen=seen[m], counts=bool(text.spread))
-                for place in again[m]:
-                    text.decide(place - start, self._policy.mask, 0.0, self._version, seen=seen[m], counts=False)
-                text.passes += 1
-                continue
+        filling, reading = (np.flatnonzero(reviews_M1[:, 0].numpy() == is_review).tolist() for is_review in (0, 1))
+        where_F, order = _cells(
+            [live[m] for m in filling],
+            confidence_ML[filling],
+            asked_ML[filling],
+            first_u_M[filling],
+            uniform_ML[0, filling],
+        )
+        for m, where, places in zip(filling, where_F.tolist(), order, strict=True):
+            text, start = live[m], len(live[m].prompt)
             if text.spread:
-                several = bool(masked_ML[m].sum() > 1)
-                text.decide(WHERE, 0, float(where_M[m]), self._version, seen=seen[m], counts=several)
-            for place in order[m]:
-                token, logprob = int(token_ML[m, place]), float(logprob_ML[m, place])
-                text.decide(place - start, token, logprob, self._version, seen=seen[m])
+                text.decide(WHERE, 0, where, self._version, seen=seen[m], counts=bool(asked_ML[m].sum() > 1))
+            for place in places:
+                text.decide(
+                    place - start, int(token_ML[m, place]), float(logprob_ML[m, place]), self._version, seen=seen[m]
+                )
+        review_R, again = _remasked(
+            [live[m] for m in reading], confidence_ML[reading], asked_ML[reading], uniform_ML[0, reading]
+        )
+        for m, review, places in zip(reading, review_R.tolist(), again, strict=True):
+            text, start = live[m], len(live[m].prompt)
+            text.decide(REVIEW, 0, review, self._version, seen=seen[m], counts=bool(text.spread))
+            for place in places:
+                text.decide(place - start, self._policy.mask, 0.0, self._version, seen=seen[m], counts=False)
+        for text in live:
             text.passes += 1
 
     def saved(self, live: LiveText) -> dict[str, Any]:
