@@ -17,7 +17,7 @@ class Claim(Protocol):
     __doc__: str | None
     __name__: str
     TUNED: campaign.Tuned
-    COMPARED: Mapping[str, tuple[str, str]]
+    COMPARED: Mapping[str, tuple[str, ...]]  # two arms, and a figure where it is not the tuned one
 
 
 def section(claim: Claim, title: str, figures: Mapping[str, str], runs: Runs) -> str:
@@ -53,8 +53,8 @@ def table(claim: Claim, figures: Mapping[str, str], runs: Runs) -> str:
 
 def rule(claim: Claim, runs: Runs) -> str:
     lines = ["| question | difference | holds |", "| --- " * 3 + "|"]
-    for name, (one, other) in claim.COMPARED.items():
-        apart = claim.TUNED.above(runs, one, other)
+    for name, (one, other, *figure) in claim.COMPARED.items():
+        apart = claim.TUNED.above(runs, one, other, *figure)
         holds = SAID[None if apart is None else apart[1] > 0]
         lines.append(f"| {name}: *{one}* above *{other}* | {shown(apart)} | {holds} |")
     return "\n".join(lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gimbal.learning.method import Optimization
 from gimbal.policies.commits import MaskedSampling
 from gimbal.recipes.papers.denoising.masked_grpo import masked_grpo
 from gimbal.rewards.one_of import OneOf
@@ -26,4 +27,8 @@ def reflective_masking() -> Run:
         masked_grpo(),
         sampling=MaskedSampling(max_length=16, threshold=0.6, spread=0.03, reviews=2, keep=0.85),
         rewards=(OneOf(), TokensPerPass(weight=0.0), Remasked()),
+        prompts_per_step=16,
+        num_generations=16,
+        optimization=Optimization(learning_rate=1e-4, microbatch_tokens=65536),
+        steps=25,
     )
