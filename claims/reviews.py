@@ -12,9 +12,9 @@ the share at five passes a grid, on the lines between neighbouring thresholds; w
 cells masked again in a grid, at 0.6 with reviews. *passes*: of a grid, where *right* is measured.
 
 **Rule.** Each arm at the best of 5e-5, 1e-4 and 2e-4 by *right* of one run of seed 100, then seeds 0 to 4. Of each question, the
-interval of the difference over all 25 pairs of seeds (exact, 96.8 %: the third from either end) decides: yes if it lies above 0, refuted
-if below, else undecided. *RL learns to review*: *gain* is larger in *with*. *Reviews help what is trained*: *right* is larger in *with*,
-which takes about twice the passes. *Reviews are worth their passes*: *five* is larger in *with*.
+interval of the difference over all 25 pairs of seeds (exact, 96.8 %: the third from either end) decides: yes if it lies above 0,
+refuted if below, else undecided. *RL learns to review*: *gain* is larger in *with*. *Reviews help what is trained*: *right* is larger
+in *with*, which takes about twice the passes. *Reviews are worth their passes*: *five* is larger in *with*.
 
 **Limits.** A network of 108 k parameters and 16 cells; a review asks the network for the probability of a cell that it sees, for which
 it was never trained. Published, the network is first taught to write the mask, on synthetic mistakes, and sees its earlier texts.
