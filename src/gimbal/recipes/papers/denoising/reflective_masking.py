@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gimbal.engines.unmasking import Unmasking
 from gimbal.learning.method import Optimization
 from gimbal.policies.commits import MaskedSampling
 from gimbal.recipes.papers.denoising.masked_grpo import masked_grpo
@@ -20,11 +21,13 @@ def reflective_masking() -> Run:
     what was masked is on the record, so that GRPO trains it with the tokens. All other cells stay as they are. Published, the network
     is first taught on synthetic mistakes to write the mask itself, and sees its earlier texts through their embeddings; here a review
     asks the network as it is, and needs neither. All cells above a confidence of 0.6 are committed together, which is fast and often
-    wrong, and up to two reviews mend it. ``reward/remasked/mean`` counts cells that are masked again. On-policy except for staleness:
+    wrong, and up to two reviews mend it. ``reward/remasked/mean`` counts cells that are masked again. The sampler is in float32, since a
+    small ``spread`` multiplies what bfloat16 rounds. On-policy except for staleness:
     one update per batch, at a ratio of 1, so the clip never acts.
     """
     return replace(
         masked_grpo(),
+        engine=Unmasking(slots=64),
         sampling=MaskedSampling(max_length=16, threshold=0.6, spread=0.03, reviews=2, keep=0.85),
         rewards=(OneOf(), TokensPerPass(weight=0.0), Remasked()),
         prompts_per_step=16,
