@@ -235,8 +235,8 @@ class Denoiser(AbstractPolicySpec):
         sampling = whole.run.sampling
         if self.jumps and isinstance(sampling, PathSampling) and sampling.sampler != ODE:
             yield Refusal(
-                f"policy.jumps=true has a network say where a step ends, and sampling.sampler={sampling.sampler} asks it where the path "
-                "ends: set sampling.sampler=ode, or policy.jumps=false"
+                f"policy.jumps=true has a network say where a step ends, and sampling.sampler={sampling.sampler} asks it where the "
+                "path ends: set sampling.sampler=ode, or policy.jumps=false"
             )
         if isinstance(sampling, PathSampling) and sampling.sampler == ODE and not whole.doing(FORWARD):
             yield Refusal(

@@ -202,7 +202,7 @@ def read(path: str, fresh: int | None) -> LoadedParts:
 
 def told_spans(network: Any) -> bool:
     """Whether an input channel says how far a step goes: it then has one more than the sample that it returns."""
-    return network.config.out_channels == network.config.in_channels - 1
+    return network.config.get("out_channels") == network.config.in_channels - 1
 
 
 def with_spans(network: Any) -> Any:
