@@ -20,10 +20,10 @@ in *with*, which takes about twice the passes. *Reviews are worth their passes*:
 it was never trained. Published, the network is first taught to write the mask, on synthetic mistakes, and sees its earlier texts.
 
 Written before its runs, after pilots. The base model (200 grids): *right* 0.39 without and 0.58 with reviews (a *gain* of 0.19), at
-2.0 and 3.9 passes; at 0.9, 0.93 in 3.8 passes without and 0.935 in 5.0 with them. One run of *with* (seed 100) at each of 3e-5, 1e-4 and,
-of 64 rollouts a step, 2e-4 ended with gains of 0.225, 0.295 and 0.325; one of *without* at 2e-4 of 64 rollouts with 0.14. A first try of
-the runs, with a bfloat16 sampler, ended in the third: its log-probabilities of reviews were 0.07 from the trainer's. So the sampler is
-in float32, and all began anew.
+2.0 and 3.9 passes; at 0.9, 0.93 in 3.8 passes without and 0.935 in 5.0 with them. One run of *with* (seed 100) at each of 3e-5, 1e-4
+and, of 64 rollouts a step, 2e-4 ended with gains of 0.225, 0.295 and 0.325; one of *without* at 2e-4 of 64 rollouts with 0.14. A first
+try of the runs, with a bfloat16 sampler, ended in the third: its log-probabilities of reviews were 0.07 from the trainer's. So the
+sampler is in float32, and all began anew.
 
     python claims/reviews.py --processes 1     # goes on from claims/reviews.json; fifteen minutes of one idle core
 """
