@@ -30,7 +30,7 @@ def any_flow() -> UpdateRun:
         num_generations=16,
         max_staleness=0,
         ahead="ready",
-        update=FlowMap(optimization=Optimization(learning_rate=1e-3, microbatch_tokens=65536)),
-        steps=60,
+        update=FlowMap(optimization=Optimization(learning_rate=2e-3, decay="linear", microbatch_tokens=65536)),
+        steps=100,
         threads=1,
     )
