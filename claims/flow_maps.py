@@ -5,8 +5,8 @@
 rate that falls to 0. *taught* is the same with `update.walker=teacher`: states lie on the teacher's path, of eight steps from the same
 noise, as off-policy distillation has them. One model of each run samples in all four numbers of steps.
 
-**Figures**, of 400 samples: *energy in S*, the energy distance to scikit-learn's 1,797 digits as in `few_steps.py`; *coverage in S*, the
-share of digits with a sample nearer than their fifth neighbour. *mean*: of the natural logarithms of the four energies.
+**Figures**, of 400 samples: *energy in S*, the energy distance to scikit-learn's 1,797 digits as in `few_steps.py`; *coverage in S*,
+the share of digits with a sample nearer than their fifth neighbour. *mean*: of the natural logarithms of the four energies.
 
 **Rule.** Each arm at the best of 1e-3, 2e-3 and 4e-3 by *mean* of one run of seed 100, then seeds 0 to 4, which set training and the
 noise that is sampled from. An arm is nearer than another if the interval of the difference in *energy*, over all 25 pairs of seeds

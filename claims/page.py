@@ -59,9 +59,9 @@ import offline  # noqa: E402
 import offline_page  # noqa: E402
 import prior  # noqa: E402
 import proposals  # noqa: E402
+import reviews  # noqa: E402
 import reward_gradients  # noqa: E402
 import reward_gradients_page  # noqa: E402
-import reviews  # noqa: E402
 import roles  # noqa: E402
 import roles_page  # noqa: E402
 import safe  # noqa: E402
