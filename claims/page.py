@@ -48,6 +48,7 @@ import gardo  # noqa: E402
 import gardo_page  # noqa: E402
 import grid  # noqa: E402
 import grid_page  # noqa: E402
+import group_matching  # noqa: E402
 import holds  # noqa: E402
 import holds_page  # noqa: E402
 import horizon  # noqa: E402
@@ -144,6 +145,7 @@ MASKED = {
     "tokens per pass at 0.9": "pace",
     "drawn": "drawn",
 }
+MATCHING = {name: name for name in ("energy", "coverage", "classes", "distance", "uneven")}
 REVIEWS = {name: name for name in ("right", "gain", "five", "again", "passes")}
 DRAFTS = {name: name for name in ("reward", "true", "coverage", "agreement", "steps")} | {"seconds of CPU": "cpu"}
 READING = f"""Tuning: the scores of one run each at {", ".join(f"{rate:g}" for rate in dose.RATES)}, the best in bold; "stable" is the
@@ -244,6 +246,7 @@ def pages() -> dict[str, str]:
         branches_slower_page.section(campaign.load(branches_slower.RECORD)),
         few_steps_page.section(campaign.load(few_steps.RECORD)),
         flow_maps_page.section(campaign.load(flow_maps.RECORD)),
+        tuned(group_matching, "Scores that a group normalises", MATCHING),
         closed_form_page.section(campaign.load(closed_form.RECORD)),
         tuned(masked, "Tokens of a forward pass", MASKED),
         tuned(reviews, "Masked text that is read again", REVIEWS),

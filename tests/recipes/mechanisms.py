@@ -313,6 +313,7 @@ MECHANISMS: dict[str, Mechanism] = {
         store=above("replay/share").by(store=Once()),
     ),
     "ghpo": of("grpo", curriculum__filters=above("drops/hinted")),
+    "gndm": of("dmd2", update=differs("loss")),
     "greso": of(
         "grpo",
         5,
