@@ -4,12 +4,12 @@
 5 updates of fake and then one of the policy, one rate for both. *sample* is the recipe `dmd2`: each sample has its own time and its own
 denominator. *group* is `gndm`: the samples of a group share both.
 
-**Figures**, of 400 samples: *energy* and *coverage* as in `few_steps.py`. *uneven*: the deviation of the gradient norm over the last 12
+**Figures**, of 400 samples: *coverage* as in `few_steps.py`, and *nearness*, the energy distance there with a minus. *uneven*: the deviation of the gradient norm over the last 12
 learner steps, divided by its mean.
 
-**Rule.** Each arm at the best of 1e-4, 3e-4 and 1e-3 by *energy* of one run of seed 100, then seeds 0 to 4. *Normalising by groups
-helps* if the interval of the difference in *energy*, over all 25 pairs of seeds (exact, 96.8 %: the third from either end), lies below
-0, and is refuted if it lies above. Coverage and *uneven* are described in the same way, and decide nothing.
+**Rule.** Each arm at the best of 1e-4, 3e-4 and 1e-3 by *nearness* of one run of seed 100, then seeds 0 to 4. *Normalising by
+groups helps* if the interval of the difference in *nearness*, over all 25 pairs of seeds (exact, 96.8 %: the third from either end),
+lies above 0, and is refuted if it lies below. Coverage and *uneven* are described in the same way, and decide nothing.
 
 **Limits.** 32 samples a step: two times, where the other arm has 32. Published: on large models, with further rewards beside it.
 
@@ -21,7 +21,6 @@ Written before its runs; there was no pilot of *group*.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,12 +40,12 @@ STEPS, DENOISING, LAST = 24, 2, 12
 Job = tuple[str, float, int]  # arm, learning rate, seed
 
 
-def worth(run: Mapping[str, Any]) -> float:
-    return -run["energy"]
-
-
-TUNED = campaign.Tuned((SAMPLE, GROUP), (1e-4, 3e-4, 1e-3), (0, 1, 2, 3, 4), "energy", worth=worth)
-COMPARED = {f"{name}": (GROUP, SAMPLE, name) for name in ("energy", "coverage", "uneven")}
+TUNED = campaign.Tuned((SAMPLE, GROUP), (1e-4, 3e-4, 1e-3), (0, 1, 2, 3, 4), "nearness")
+COMPARED = {
+    "Normalising by groups helps": (GROUP, SAMPLE),
+    "It covers more": (GROUP, SAMPLE, "coverage"),
+    "Its gradients are less even": (GROUP, SAMPLE, "uneven"),
+}
 
 
 def run_of(arm: str, rate: float, seed: int) -> UpdateRun:
@@ -67,7 +66,7 @@ def measure(job: Job) -> dict[str, Any]:
     sampling = few_steps.sampling_of(few_steps.STUDENT, DENOISING)
     found = few_steps.figures(few_steps.drawn(trainer.learner.policy, sampling, seed))
     uneven = round(statistics.stdev(norms) / statistics.fmean(norms), 4)
-    return {"arm": arm, "rate": rate, "seed": seed, **found, "uneven": uneven}
+    return {"arm": arm, "rate": rate, "seed": seed, "nearness": -found["energy"], **found, "uneven": uneven}
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ MASKED = {
     "tokens per pass at 0.9": "pace",
     "drawn": "drawn",
 }
-MATCHING = {name: name for name in ("energy", "coverage", "classes", "distance", "uneven")}
+MATCHING = {name: name for name in ("nearness", "coverage", "classes", "distance", "uneven")}
 REVIEWS = {name: name for name in ("right", "gain", "five", "again", "passes")}
 DRAFTS = {name: name for name in ("reward", "true", "coverage", "agreement", "steps")} | {"seconds of CPU": "cpu"}
 READING = f"""Tuning: the scores of one run each at {", ".join(f"{rate:g}" for rate in dose.RATES)}, the best in bold; "stable" is the
