@@ -4,8 +4,8 @@
 5 updates of fake and then one of the policy, one rate for both. *sample* is the recipe `dmd2`: each sample has its own time and its own
 denominator. *group* is `gndm`: the samples of a group share both.
 
-**Figures**, of 400 samples: *coverage* as in `few_steps.py`, and *nearness*, the energy distance there with a minus. *uneven*: the deviation of the gradient norm over the last 12
-learner steps, divided by its mean.
+**Figures**, of 400 samples: *coverage* as in `few_steps.py`, and *nearness*, the energy distance there with a minus. *uneven*: the
+deviation of the gradient norm over the last 12 learner steps, divided by its mean.
 
 **Rule.** Each arm at the best of 1e-4, 3e-4 and 1e-3 by *nearness* of one run of seed 100, then seeds 0 to 4. *Normalising by
 groups helps* if the interval of the difference in *nearness*, over all 25 pairs of seeds (exact, 96.8 %: the third from either end),
