@@ -14,7 +14,6 @@ diffusers = pytest.importorskip("diffusers", reason="diffusers is not installed:
 from diffusers.configuration_utils import FrozenDict
 from test_distribution_matching import FLOW, batch_of, gaussian, learner_of
 
-from gimbal import config, recipes
 from gimbal.learning.updates.flow_map import PLACE, STEP, FlowMap, velocity
 from gimbal.policies.denoiser import Denoiser, DenoiserPolicy
 from gimbal.policies.diffusers import LoadedParts, Process
@@ -174,31 +173,6 @@ def test_a_model_is_told_the_span_of_its_steps_and_samples_as_before_until_it_le
     x_KD, time_K, label_K = torch.randn(2, 1, 8, 8), torch.full((2,), 500.0), torch.zeros(2, dtype=torch.long)
     with torch.no_grad():
         torch.testing.assert_close(told.found(x_KD, time_K, label_K), plain.found(x_KD, time_K, label_K))
-
-
-@pytest.mark.parametrize(
-    ("keys", "reason", "cure"),
-    [
-        ({"policy.jumps": "false"}, "the network is not told it: set policy.jumps=true", {"policy.jumps": "true"}),
-        (
-            {"sampling.spacing": "scheduler"},
-            "begins the last of them almost without noise: set sampling.spacing=trailing",
-            {"sampling.spacing": "trailing"},
-        ),
-        (
-            {"sampling.sampler": "cps"},
-            "asks it where the path ends: set sampling.sampler=ode",
-            {"sampling.sampler": "ode"},
-        ),
-    ],
-)
-def test_runs_that_cannot_learn_a_map_are_refused(keys, reason, cure):
-    def load(keys):
-        return recipes.load("any_flow", {key: config.Text(value) for key, value in keys.items()})
-
-    with pytest.raises(ValueError, match=reason):
-        load(keys)
-    load(keys | cure)
 
 
 def test_what_cannot_be_a_map_is_refused_by_name():
