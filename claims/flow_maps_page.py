@@ -10,7 +10,7 @@ from offline_page import shown, spread
 
 def section(runs: campaign.Runs) -> str:
     about = "\n\n".join((claim.__doc__ or "").split("\n\n")[1:-1])
-    whole = len(claim.TUNED.seeds) + claim.TUNED.whole
+    whole = 2 * len(claim.TUNED.seeds) + claim.TUNED.whole
     lines = [
         "## Samplers of any number of steps (`flow_maps.py`)",
         "",
@@ -22,7 +22,7 @@ def section(runs: campaign.Runs) -> str:
     lines += [tuned_page.table(claim, {"seconds of CPU": "cpu"}, runs), ""]
     heads = ["arm", *(f"{figure} in {count}" for figure in ("energy", "coverage") for count in claim.COUNTS)]
     lines += [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
-    for arm in (claim.BASE, claim.OWN, claim.TAUGHT):
+    for arm in (claim.BASE, claim.OWN, claim.TAUGHT, claim.SAME_RATE):
         cells = [spread([run[name] for run in claim.own(runs, arm)]) for name in heads[1:]]
         lines.append(f"| *{arm}* | {' | '.join(cells)} |")
     questions = ("distillation helps", "it halves the steps", "it keeps coverage", "own paths are better")
@@ -39,6 +39,10 @@ def section(runs: campaign.Runs) -> str:
             for place, one in enumerate(found)
         ]
         lines.append(f"| {count} | {' | '.join(cells)} |")
+    lines += ["", "| steps | energy of *own at 2e-3* above *taught* | coverage above it |", "| --- | --- | --- |"]
+    for count in claim.COUNTS:
+        both = [claim.apart(runs, count, claim.TAUGHT, count, name, claim.SAME_RATE) for name in ("energy", "coverage")]
+        lines.append(f"| {count} | {' | '.join(map(shown, both))} |")
     lines += [
         "",
         f"Energy falls with each doubling of the steps in {claim.falls(runs)} of {len(claim.own(runs, claim.OWN))} runs of *own*.",

@@ -44,4 +44,4 @@ def test_arms_differ_in_one_thing():
     assert own.update.walker == "policy" and taught == replace(own, update=replace(own.update, walker="teacher"))
     one, group = (group_matching.run_of(arm, 1e-4, 3) for arm in (group_matching.SAMPLE, group_matching.GROUP))
     assert group.update.by_group and one == replace(group, update=replace(group.update, by_group=False))
-    assert sum(map(len, claim.left([]))) == 11  # five of the base, and the tuning runs
+    assert sum(map(len, claim.left([]))) == 16  # five of the base, the tuning runs, and those that were added
