@@ -39,6 +39,8 @@ import echo_page  # noqa: E402
 import failing  # noqa: E402
 import few_steps  # noqa: E402
 import few_steps_page  # noqa: E402
+import flow_maps  # noqa: E402
+import flow_maps_page  # noqa: E402
 import flows  # noqa: E402
 import fours  # noqa: E402
 import fours_page  # noqa: E402
@@ -47,6 +49,7 @@ import gardo_page  # noqa: E402
 import graded  # noqa: E402
 import grid  # noqa: E402
 import grid_page  # noqa: E402
+import group_matching  # noqa: E402
 import holds  # noqa: E402
 import holds_page  # noqa: E402
 import horizon  # noqa: E402
@@ -58,6 +61,7 @@ import offline  # noqa: E402
 import offline_page  # noqa: E402
 import prior  # noqa: E402
 import proposals  # noqa: E402
+import reviews  # noqa: E402
 import reward_gradients  # noqa: E402
 import reward_gradients_page  # noqa: E402
 import roles  # noqa: E402
@@ -143,6 +147,8 @@ MASKED = {
     "tokens per pass at 0.9": "pace",
     "drawn": "drawn",
 }
+MATCHING = {name: name for name in ("nearness", "coverage", "classes", "distance", "uneven")}
+REVIEWS = {name: name for name in ("right", "gain", "five", "again", "passes")}
 DRAFTS = {name: name for name in ("reward", "true", "coverage", "agreement", "steps")} | {"seconds of CPU": "cpu"}
 READING = f"""Tuning: the scores of one run each at {", ".join(f"{rate:g}" for rate in dose.RATES)}, the best in bold; "stable" is the
 largest stable rate. Score: median (least to most) of the fresh seeds at the best one. Means over those runs and their steps: "clipped",
@@ -244,8 +250,11 @@ def pages() -> dict[str, str]:
         tuned(branches, "Paths that share their first steps", BRANCHES),
         branches_slower_page.section(campaign.load(branches_slower.RECORD)),
         few_steps_page.section(campaign.load(few_steps.RECORD)),
+        flow_maps_page.section(campaign.load(flow_maps.RECORD)),
+        tuned(group_matching, "Scores that a group normalises", MATCHING),
         closed_form_page.section(campaign.load(closed_form.RECORD)),
         tuned(masked, "Tokens of a forward pass", MASKED),
+        tuned(reviews, "Masked text that is read again", REVIEWS),
         reward_gradients_page.section(campaign.load(reward_gradients.RECORD)),
         failing.section(tokens.load(failing.RECORD)),
         worlds_page.section(campaign.load(worlds.RECORD)),

@@ -11,13 +11,16 @@ from offline_page import SAID, shown, spread
 Runs = Sequence[dict[str, Any]]
 
 
-class Claim(Protocol):
+class Arms(Protocol):
+    TUNED: campaign.Tuned
+
+
+class Claim(Arms, Protocol):
     """What a module of such a claim has."""
 
     __doc__: str | None
     __name__: str
-    TUNED: campaign.Tuned
-    COMPARED: Mapping[str, tuple[str, str]]
+    COMPARED: Mapping[str, tuple[str, ...]]  # two arms, and a figure where it is not the tuned one
 
 
 def section(claim: Claim, title: str, figures: Mapping[str, str], runs: Runs) -> str:
@@ -38,7 +41,7 @@ def section(claim: Claim, title: str, figures: Mapping[str, str], runs: Runs) ->
     )
 
 
-def table(claim: Claim, figures: Mapping[str, str], runs: Runs) -> str:
+def table(claim: Arms, figures: Mapping[str, str], runs: Runs) -> str:
     tuned = claim.TUNED
     heads = ["arm", f"tuning: {tuned.figure} at each rate", "rate", *figures]
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
@@ -53,8 +56,8 @@ def table(claim: Claim, figures: Mapping[str, str], runs: Runs) -> str:
 
 def rule(claim: Claim, runs: Runs) -> str:
     lines = ["| question | difference | holds |", "| --- " * 3 + "|"]
-    for name, (one, other) in claim.COMPARED.items():
-        apart = claim.TUNED.above(runs, one, other)
+    for name, (one, other, *figure) in claim.COMPARED.items():
+        apart = claim.TUNED.above(runs, one, other, *figure)
         holds = SAID[None if apart is None else apart[1] > 0]
         lines.append(f"| {name}: *{one}* above *{other}* | {shown(apart)} | {holds} |")
     return "\n".join(lines)

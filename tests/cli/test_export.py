@@ -135,6 +135,20 @@ def test_ties_go_to_the_earlier_model_and_unknown_figures_are_refused():
             HeldOut(tasks=small_run().tasks, save_best=wrong)
 
 
+@pytest.mark.parametrize(
+    ("figure", "best_step"), [("data/coverage", 2), ("data/distance", 3), ("loss", 3), ("pass@1", 2)]
+)
+def test_the_best_evaluation_is_that_of_the_least_distance_or_loss_and_else_of_the_most(figure, best_step):
+    held_out, totals = HeldOut(tasks=small_run().tasks, every=1, save_best=figure), {}
+    for step, value in enumerate((0.5, 0.5, 0.7, 0.2)):
+        best.improved(held_out, step, {f"eval/{figure}": value}, totals)
+    assert totals["best"]["step"] == best_step
+    with pytest.raises(
+        ValueError, match=f"save_best is {figure}, but this run's evaluation has no such metric: it has score"
+    ):
+        best.improved(held_out, 4, {"eval/score": 0.5}, totals)
+
+
 MIXTURE = '{"PLACE/a.jsonl": 0.7, "PLACE/b.jsonl": 0.3}'
 
 

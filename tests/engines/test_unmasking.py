@@ -14,7 +14,7 @@ from gimbal.engines.base import Request, drained
 from gimbal.engines.receipts import tensors
 from gimbal.engines.unmasking import TOLERANCE, Unmasking
 from gimbal.environments.sudoku import Sudoku
-from gimbal.policies.commits import WHERE, Commits, MaskedSampling
+from gimbal.policies.commits import REVIEW, WHERE, Commits, MaskedSampling
 from gimbal.policies.masked import MaskedLM, MaskedPolicy
 from gimbal.records import Part, Task
 
@@ -104,6 +104,8 @@ SAMPLINGS = [
     {"spread": 2.0, "threshold": 0.3, "temperature": 0.7},
     {"block": 5, "threshold": 0.5},
     {"block": 4, "spread": 0.2},
+    {"reviews": 2, "keep": 0.95, "spread": 0.1},
+    {"reviews": 1, "keep": 0.999, "threshold": 0.4},
 ]
 
 
@@ -135,10 +137,29 @@ def choices(confidence, masked, sampling):
             yield (first, *(cell for cell, is_open in zip(others, opened, strict=True) if is_open)), p
 
 
+def reviews(policy, sampling, cells):
+    """Every set of cells that a review may mask again, with its probability."""
+    own = [p[cell] for p, cell in zip(probabilities(policy, cells), cells, strict=True)]
+    if not sampling.spread:
+        yield tuple(cell for cell, p in enumerate(own) if p < sampling.keep), 1.0
+        return
+    gate = [1 / (1 + math.exp(-(sampling.keep - p) / sampling.spread)) for p in own]
+    for opened in itertools.product((False, True), repeat=len(cells)):
+        chance = math.prod(g if is_open else 1 - g for g, is_open in zip(gate, opened, strict=True))
+        yield tuple(cell for cell, is_open in enumerate(opened) if is_open), chance
+
+
 def paths(policy, sampling, cells, end=None):
     """Every path from a state, as ((cell, token), ...) of each pass, with its probability."""
     block = sampling.block or len(cells)
     filled = sum(cell != MASK for cell in cells)
+    if filled == len(cells) and sampling.reviews:
+        for again, chance in reviews(policy, sampling, cells):
+            left = replace(sampling, reviews=sampling.reviews - 1 if again else 0)
+            after = [MASK if cell in again else token for cell, token in enumerate(cells)]
+            for rest, later in paths(policy, left, after, end):
+                yield (tuple((cell, MASK) for cell in again), *rest), chance * later
+        return
     if filled == len(cells) or (filled and filled % block == 0 and end in cells):
         yield (), 1.0
         return
@@ -160,7 +181,7 @@ def path_of(rollout):
     d = rollout.decisions
     for place, token, at in zip(d.place_NS[0].tolist(), d.token_NS[0].tolist(), d.pass_NS[0].tolist(), strict=True):
         found.setdefault(at, [])
-        if place != WHERE:
+        if place >= 0:
             found[at].append((place, token))
     return tuple(map(tuple, found.values()))
 
@@ -173,17 +194,20 @@ def path_of(rollout):
         ({"threshold": 0.5, "spread": 0.3}, None),
         ({"threshold": 0.4, "spread": 0.5, "block": 2}, None),
         ({"threshold": 0.0, "block": 2}, END),
+        ({"max_length": 2, "threshold": 0.5, "spread": 0.3, "reviews": 1, "keep": 0.6}, None),
+        ({"max_length": 2, "threshold": 0.0, "reviews": 2, "keep": 0.5}, None),
     ],
     ids=str,
 )
 def test_texts_are_drawn_as_often_as_all_their_paths_say_and_record_how_likely_that_was(sampling, end):
     policy, count = tiny(end), 2000
-    given = MaskedSampling(max_length=3, **sampling)
-    expected = dict(paths(policy, given, [MASK] * 3, end))
+    sampling = {"max_length": 3} | sampling
+    given = MaskedSampling(**sampling)
+    expected = dict(paths(policy, given, [MASK] * given.max_length, end))
     assert sum(expected.values()) == pytest.approx(1) and len(expected) > 9
     engine = engine_of(policy, slots=1024)
     task = Task(id="t", prompt="".join(map(str, PROMPT)))
-    rows = list(drawn(ask(engine, range(count), task=task, max_length=3, **sampling)).values())
+    rows = list(drawn(ask(engine, range(count), task=task, **sampling)).values())
     seen = Counter(map(path_of, rows))
     assert seen.keys() <= expected.keys()
     for row in rows[:200]:
@@ -236,6 +260,37 @@ def test_at_temperature_0_the_likeliest_token_of_each_cell_is_written(policy):
     assert torch.equal(policy.evaluate(decisions).logprob_NS, behavior_NS), "by the policy's own distribution"
 
 
+def test_reviews_of_0_write_each_cell_once_a_keep_of_0_keeps_all_and_of_1_doubts_all(policy):
+    once = drawn(ask(engine_of(policy), range(6), threshold=0.6, keep=1.0))
+    kept = drawn(ask(engine_of(policy), range(6), threshold=0.6, reviews=3, keep=0.0))
+    anew = drawn(ask(engine_of(policy), range(6), threshold=0.6, reviews=2, keep=1.0))
+    for key, row in once.items():
+        assert not (row.decisions.place_NS == REVIEW).any() and int(row.decisions.remasked_N) == 0
+        assert kept[key].text == row.text and kept[key].decisions.place_NS[0, -1] == REVIEW
+        assert int(kept[key].decisions.passes_N) == int(row.decisions.passes_N) + 1, (
+            "a review that masks nothing is the last"
+        )
+        assert int(anew[key].decisions.remasked_N) == 32 and int(anew[key].decisions.tokens_N) == 16
+        assert anew[key].length <= MaskedSampling(max_length=16, reviews=2).most
+
+
+def test_what_a_review_masks_is_a_decision_and_the_masks_that_follow_it_are_none(policy):
+    row = drawn(ask(engine_of(policy), [0], threshold=0.3, spread=0.3, reviews=1, keep=0.9))[0]
+    d = row.decisions
+    review_S, mask_S = d.place_NS[0] == REVIEW, (d.token_NS[0] == policy.mask) & (d.place_NS[0] >= 0)
+    assert int(review_S.sum()) == 1 and int(mask_S.sum()) == int(d.remasked_N) > 0
+    assert row.mask_S[review_S].all() and row.behavior_S[review_S].item() < 0
+    assert not row.mask_S[mask_S].any() and (row.behavior_S[mask_S] == 0).all()
+    assert torch.equal(row.part_S == Part.CONTROL, d.place_NS[0] < 0)
+    assert policy.pieces(d)[int(review_S.nonzero()[0])] == "?"
+
+
+def test_at_temperature_0_a_review_is_certain_and_no_decision(policy):
+    row = drawn(ask(engine_of(policy), [0], temperature=0.0, threshold=0.3, spread=0.3, reviews=1, keep=0.9))[0]
+    review_S = row.decisions.place_NS[0] == REVIEW
+    assert int(review_S.sum()) == 1 and not row.mask_S[review_S].any() and row.behavior_S[review_S].item() == 0
+
+
 # The trainer.
 
 
@@ -254,7 +309,7 @@ def test_the_sampler_says_what_the_trainer_says_so_first_ratios_are_exactly_1(po
     assert sequences == int(decisions.passes_N.sum()) and widest == 32
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS[1:3], ids=str)
+@pytest.mark.parametrize("sampling", [*SAMPLINGS[1:3], {"spread": 0.4, "reviews": 2, "keep": 0.6}], ids=str)
 def test_gradients_go_through_tokens_and_through_the_choice_of_cells(sampling):
     policy = tiny()
     engine = engine_of(policy)
@@ -262,7 +317,9 @@ def test_gradients_go_through_tokens_and_through_the_choice_of_cells(sampling):
     decisions, _ = stacked(rows)
     where_NS = decisions.place_NS == WHERE
     weight = policy.model.bert.embeddings.position_embeddings.weight
-    for counted_NS in (where_NS, decisions.there_NS & ~where_NS):
+    review_NS = decisions.there_NS & (decisions.place_NS == REVIEW)
+    reviewed = [review_NS] if "reviews" in sampling else []
+    for counted_NS in (where_NS, decisions.wrote_NS, *reviewed):
 
         def total(counted_NS=counted_NS):
             return (policy.evaluate(decisions).logprob_NS.double() * counted_NS).sum()
@@ -294,6 +351,22 @@ def test_entropy_is_that_of_each_distribution():
     assert entropy_S[1].item() == pytest.approx(-sum(x * math.log(x) for x in p[first]), rel=1e-4)
 
 
+def test_the_entropy_of_a_review_is_that_of_what_it_may_mask():
+    policy = tiny()
+    sampling = {"threshold": 0.0, "spread": 0.4, "max_length": 2, "reviews": 1, "keep": 0.5}
+    row = drawn(ask(engine_of(policy), [0], task=Task(id="t", prompt="31"), **sampling))[0]
+    review = int((row.decisions.place_NS[0] == REVIEW).nonzero()[0])
+    cells = [MASK, MASK]
+    for place, token in zip(
+        *(x[0, :review].tolist() for x in (row.decisions.place_NS, row.decisions.token_NS)), strict=True
+    ):
+        if place >= 0:
+            cells[place] = token
+    chances = [chance for _, chance in reviews(policy, MaskedSampling(**sampling), cells)]
+    entropy_S = policy.evaluate(row.decisions, columns=("entropy_NS",)).columns["entropy_NS"][0]
+    assert entropy_S[review].item() == pytest.approx(-sum(x * math.log(x) for x in chances), rel=1e-4)
+
+
 # As an engine.
 
 
@@ -305,7 +378,7 @@ def test_a_text_is_the_same_whatever_is_drawn_beside_it(policy):
     assert all(same(few[sample], many[sample]) for sample in (5, 13, 2)) and not same(many[0], many[1])
 
 
-@pytest.mark.parametrize("sampling", [{"spread": 0.2}, {"block": 4, "threshold": 0.6}], ids=str)
+@pytest.mark.parametrize("sampling", [{"spread": 0.2}, {"block": 4, "threshold": 0.6}, SAMPLINGS[5]], ids=str)
 def test_an_engine_resumed_at_any_step_goes_on_to_the_same_bits(policy, sampling):
     expected = drawn(ask(engine_of(policy, slots=3), range(5), **sampling))
     whole = ask(engine_of(policy, slots=3), range(5), **sampling)
@@ -365,7 +438,14 @@ def test_a_text_ends_with_the_block_of_its_end_and_counts_tokens_up_to_it():
 
 
 def test_samplings_that_are_none_are_refused(policy):
-    for wrong, said in (({"block": -1}, "block"), ({"threshold": 1.5}, "threshold"), ({"spread": -0.1}, "spread")):
+    for wrong, said in (
+        ({"block": -1}, "block"),
+        ({"threshold": 1.5}, "threshold"),
+        ({"spread": -0.1}, "spread"),
+        ({"keep": 1.5}, "keep"),
+        ({"reviews": -1}, "reviews"),
+        ({"reviews": 1, "block": 4}, r"block=4 fills them in by parts: set one of them to 0"),
+    ):
         with pytest.raises(ValueError, match=rf"sampling\.{said}"):
             MaskedSampling(**wrong)
     with pytest.raises(ValueError, match=r"lower sampling\.max_length"):

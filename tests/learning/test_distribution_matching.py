@@ -3,6 +3,7 @@
 import copy
 import math
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,50 @@ def test_both_gradients(options):
     w_fake = values(learner.models[FAKE])
     close(gradient(learner.policy), differences(lambda w: of_policy(w, w_fake), w_now))
     assert float(loss.value.detach()) == pytest.approx(float(of_policy(w_now, w_fake)), rel=1e-4)
+
+
+def of_groups(labels, **options):
+    """(weights' gradient of the policy's loss, the batch as prepared) of rows in these groups, at one set of weights of all models."""
+    policy = policy_of(0, FLOW())
+    fake, real = moved(policy, 0.2), moved(policy, 0.3, seed=6)
+    update = DistributionMatching(fake_updates=1, **options)
+    learner = learner_of(policy, update, fake=fake, real=real)
+    batch = learner.prepare(replace(batch_of(policy), group_N=torch.tensor(labels)))
+    *_, loss = learner.method.losses(learner.models, learner.method.survey(learner.models, batch)[0])
+    loss.value.backward()
+    return gradient(learner.policy), batch, (policy, fake, real)
+
+
+def test_by_group_a_task_has_one_time_and_one_denominator():
+    labels = [0, 1, 0, 1, 1, 0]
+    found, batch, (policy, fake, real) = of_groups(labels, by_group=True)
+    place_N = batch.facts[PLACE.format(1)]
+    assert len(place_N.unique()) == 2 and len(batch.facts[PLACE.format(0)].unique()) == ROWS
+    w_fake, w_real, decisions = values(fake), values(real), batch.decisions
+    apart, off = [], []
+    for n in range(ROWS):
+        k = int(batch.facts[STEP][n])
+        x = clean(values(policy), decisions.state_NXD[n, k].flatten().double(), float(decisions.level_NSL[n, k, 1]))
+        t, eps = float(place_N[n]), batch.facts[EPS.format(1)][n].flatten().double()
+        state = (1 - t) * x + t * eps
+        apart.append(clean(w_fake, state, t) - clean(w_real, state, t))
+        off.append((x - clean(w_real, state, t)).abs().mean())
+    means = {group: sum(o for o, label in zip(off, labels, strict=True) if label == group) / 3 for group in (0, 1)}
+
+    def loss(w):
+        total = 0.0
+        for n, label in enumerate(labels):
+            k = int(batch.facts[STEP][n])
+            x = decisions.state_NXD[n, k].flatten().double()
+            total += (clean(w, x, float(decisions.level_NSL[n, k, 1])) * apart[n] / means[label]).mean()
+        return total / ROWS
+
+    close(found, differences(loss, values(policy)))
+
+
+def test_groups_of_one_are_the_same_as_without():
+    labels = list(range(ROWS))
+    torch.testing.assert_close(of_groups(labels, by_group=True)[0], of_groups(labels)[0])
 
 
 def test_fake_equal_to_real_gives_no_gradient():

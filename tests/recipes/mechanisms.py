@@ -100,6 +100,11 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "agentfly": of("grpo", 4, prompts=8, workflow=REWARD),
     "ai_searchplanner": of("ppo", tasks=REWARD, rewards=REWARD),
+    "any_flow": of(
+        "dmd2",
+        update=above("flow_map/long"),
+        walker=differs("flow_map/off").by(update=replace(recipes.function("any_flow")().update, walker="teacher")),
+    ),
     "arpo": of(
         "grpo",
         4,
@@ -314,6 +319,7 @@ MECHANISMS: dict[str, Mechanism] = {
         store=above("replay/share").by(store=Once()),
     ),
     "ghpo": of("grpo", curriculum__filters=above("drops/hinted")),
+    "gndm": of("dmd2", update=differs("loss")),
     "greso": of(
         "grpo",
         5,
@@ -480,6 +486,13 @@ MECHANISMS: dict[str, Mechanism] = {
         workflow=differs("length/mean"),
         shaping=ADVANTAGE,
         filters=above("drops/zero_variance"),
+    ),
+    "reflective_masking": of(
+        "masked_grpo",
+        prompts=8,
+        sampling=above("reward/remasked/mean").by(
+            sampling=replace(recipes.function("reflective_masking")().sampling, reviews=0)
+        ),
     ),
     "refl": of("draft", update=below("reward_gradient/steps", 1.5)),
     "reinforce": of("grpo", shaping=ADVANTAGE, correction=differs("is_weight/max")),

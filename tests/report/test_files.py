@@ -317,6 +317,7 @@ def filling(place, at):
         length_N=torch.tensor([count]),
         threshold_N=torch.tensor([0.9]),
         spread_N=torch.tensor([0.1]),
+        keep_N=torch.tensor([0.5]),
         mask=9,
     )
 

@@ -4,9 +4,10 @@ import pytest
 import torch
 from made import group, rollout
 
-from gimbal.policies.commits import WHERE, Commits
+from gimbal.policies.commits import REVIEW, WHERE, Commits
 from gimbal.records import Task
 from gimbal.rewards.one_of import OneOf
+from gimbal.rewards.remasked import Remasked
 from gimbal.rewards.tokens_per_pass import TokensPerPass
 
 
@@ -22,6 +23,7 @@ def commits(place, token, at, end=-1):
         length_N=count,
         threshold_N=torch.tensor([0.9]),
         spread_N=torch.tensor([0.0]),
+        keep_N=torch.tensor([0.5]),
         mask=9,
         end=end,
     )
@@ -49,8 +51,22 @@ def test_tokens_of_a_pass_by_hand():
 
 
 def test_other_policies_have_no_passes():
-    with pytest.raises(ValueError, match="MaskedLM"):
-        TokensPerPass()(group(rollout().task, rollout()))
+    for reward in (TokensPerPass(), Remasked()):
+        with pytest.raises(ValueError, match="MaskedLM"):
+            reward(group(rollout().task, rollout()))
+
+
+def test_cells_that_a_review_masks_are_read_from_the_state_after_it():
+    """Two cells are written, both are masked again by the review, and one of them is then written anew, twice masked in all."""
+    row = commits(
+        [1, 0, REVIEW, 0, 1, 1, 0, REVIEW, 0, 0], [7, 6, 0, 9, 9, 8, 5, 0, 9, 4], [0, 1, 2, 2, 2, 3, 4, 5, 5, 6]
+    )
+    made = rollout(decisions=row)
+    assert Remasked()(group(made.task, made)) == [3.0] and not Remasked().decides
+    states = row.states
+    assert states.text_ML[:, 1:3].tolist() == [[9, 9], [9, 7], [6, 7], [9, 9], [9, 8], [5, 8], [9, 8]]
+    assert states.reviewed_ML.any(-1).tolist() == [False, False, True, False, False, True, False]
+    assert int(row.tokens_N) == 2 and int(row.passes_N) == 7
 
 
 def test_states_are_what_was_written_before():

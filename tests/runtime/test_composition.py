@@ -60,6 +60,7 @@ from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft
 from gimbal.recipes.papers.denoising.draft import draft
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
 from gimbal.recipes.papers.denoising.sol_rl import sol_rl
+from gimbal.recipes.papers.distillation.any_flow import any_flow
 from gimbal.recipes.papers.distillation.diffusion_opd import diffusion_opd
 from gimbal.recipes.papers.distillation.dmd2 import dmd2
 from gimbal.recipes.papers.offline.bc import bc
@@ -222,6 +223,19 @@ DENOISING = {  # what is refused of denoising, and of finished samples
     r"steps of networks that denoise: policy='Denoiser\(\)'": replace(
         sac(), update=diffusion_opd().update, store=Once()
     ),
+    r"steps of a network that denoises: policy='Denoiser\(jumps=true\)'": replace(
+        sac(), update=any_flow().update, store=Once()
+    ),
+    "the network is not told it: set policy.jumps=true": replace(any_flow(), policy=Denoiser()),
+    "begins the last of them almost without noise: set sampling.spacing=trailing": replace(
+        any_flow(), sampling=PathSampling(max_length=2, sampler="ode")
+    ),
+    "asks it where the path ends: set sampling.sampler=ode, or policy.jumps=false": replace(
+        any_flow(), sampling=dmd2().sampling
+    ),
+    "mean ones of whole steps: set policy.jumps=false": replace(
+        draft(), policy=Denoiser(jumps=True), sampling=PathSampling(max_length=10, sampler="ode")
+    ),
     "fixes it only on the ODE": replace(sol_rl(), sampling=PathSampling(max_length=10)),
     "draft is 11, more steps than a sample has": replace(sol_rl(), workflow=replace(sol_rl().workflow, draft=11)),
     "keeps 16 of a group of 16": replace(sol_rl(), num_generations=16),
@@ -252,7 +266,15 @@ DENOISING = {  # what is refused of denoising, and of finished samples
 def test_what_does_not_go_with_denoising_is_refused(said):
     with pytest.raises(ValueError, match=said):
         check(DENOISING[said])
-    assert check(diffusion_nft()) == check(draft()) == check(sol_rl()) == check(dmd2()) == check(diffusion_opd()) == []
+    assert (
+        check(diffusion_nft())
+        == check(draft())
+        == check(sol_rl())
+        == check(dmd2())
+        == check(diffusion_opd())
+        == check(any_flow())
+        == []
+    )
     assert check(branch_grpo()) == check(splitting(8)) == check(dance_grpo())
     assert check(replace(flow_grpo(), sampling=PathSampling(max_length=10, first=8))) == check(flow_grpo())
     measured = DigitClass(wanted=4, by="neighbours", scale="hit", name="seen", weight=0.0)

@@ -15,7 +15,7 @@ from gimbal.engines.precision import Precision
 from gimbal.engines.stepwise import AbstractStepwise
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.commits import WHERE, Commits, MaskedSampling, choice, chosen
+from gimbal.policies.commits import REVIEW, WHERE, Commits, MaskedSampling, choice, chosen, doubt, reviewed
 from gimbal.policies.masked import MaskedPolicy, told
 from gimbal.records import AbstractSampling, Part, Rollout
 
@@ -60,9 +60,14 @@ class LiveText:
         return self.policy.end in self.cells
 
     @property
-    def done(self) -> bool:
+    def full(self) -> bool:
         filled = self.filled
         return filled == len(self.cells) or (self.begun and self.ends and filled == self.seen[-1])
+
+    @property
+    def done(self) -> bool:
+        """Full, and not to be read again: or was, and nothing was masked."""
+        return self.full and (self.place[-1] == REVIEW or self.place.count(REVIEW) == self.sampling.reviews)
 
     @property
     def spread(self) -> float:
@@ -76,7 +81,7 @@ class LiveText:
         self.versions.append(version)
         self.at.append(self.passes)
         self.seen.append(seen)
-        if place != WHERE:
+        if place >= 0:
             self.cells[place] = token
 
     def rollout(self, stop: str) -> Rollout:
@@ -96,6 +101,7 @@ class LiveText:
                 length_N=torch.tensor([len(self.place)]),
                 threshold_N=torch.tensor([self.sampling.threshold]),
                 spread_N=torch.tensor([self.spread]),
+                keep_N=torch.tensor([self.sampling.keep]),
                 mask=self.policy.mask,
                 end=-1 if self.policy.end is None else self.policy.end,
             ),
@@ -103,7 +109,7 @@ class LiveText:
             version_S=torch.tensor(self.versions),
             mask_S=torch.tensor(self.counts),
             reward_S=torch.zeros(len(self.place)),
-            part_S=torch.where(place_S == WHERE, Part.CONTROL, Part.RESPONSE) if self.spread else None,
+            part_S=torch.where(place_S < 0, Part.CONTROL, Part.RESPONSE) if self.spread else None,
             stop="length" if stop == "stop" and without_end else stop,
             sampling=self.sampling,
             text=self.policy.text(self.cells),
@@ -134,35 +140,52 @@ class UnmaskingEngine(AbstractStepwise[LiveText, MaskedPolicy]):
         seen = [text.sees for text in live]
         width_M = torch.tensor([len(text.prompt) + n for text, n in zip(live, seen, strict=True)])
         text_ML = torch.full((len(live), int(width_M.max())), 0)
-        masked_ML = torch.zeros_like(text_ML, dtype=torch.bool)
+        asked_ML = torch.zeros_like(text_ML, dtype=torch.bool)
+        reviews_M1 = torch.tensor([text.full for text in live])[:, None]
         # Random numbers: for the first cell that is committed, for the others, and for the tokens.
         first_u_M, uniform_ML = torch.zeros(len(live), 1).double(), torch.zeros(2, *text_ML.shape, dtype=torch.float64)
         for m, (text, n) in enumerate(zip(live, seen, strict=True)):
             start, end = len(text.prompt), len(text.prompt) + n
             text_ML[m, :end] = torch.tensor([*text.prompt, *text.cells[:n]])
-            masked_ML[m, start:end] = text_ML[m, start:end] == self._policy.mask
+            asked_ML[m, start:end] = (text_ML[m, start:end] == self._policy.mask) | reviews_M1[m]
             drawn = torch.from_numpy(philox("unmask", *text.request.stream, text.passes).random(2 * n + 1))
             first_u_M[m], uniform_ML[:, m, start:end] = drawn[0], drawn[1:].view(2, n)
         temperature_M = torch.tensor([text.sampling.temperature for text in live])
         token_ML, logprob_ML = torch.zeros_like(text_ML), torch.zeros(text_ML.shape)
         confidence_ML = torch.zeros(text_ML.shape)
-        for row_K, place_K, logits_KV in self._policy.read(text_ML, width_M, masked_ML):
-            at, temperature_K = (row_K, place_K), temperature_M[row_K]
-            token_ML[at] = drawn_K = _drawn(logits_KV, uniform_ML[1][at], temperature_K)
+        for row_K, place_K, logits_KV in self._policy.read(text_ML, width_M, asked_ML):
+            at, temperature_K, own_K = (row_K, place_K), temperature_M[row_K], reviews_M1[row_K, 0]
+            token_ML[at] = drawn_K = text_ML[at].where(own_K, _drawn(logits_KV, uniform_ML[1][at], temperature_K))
             for temperature in temperature_K.unique().tolist():  # as the trainer evaluates it: at one temperature
                 these_K = temperature_K == temperature
-                found = told(logits_KV[these_K], drawn_K[these_K], temperature or 1.0, False)
+                found = told(logits_KV[these_K], drawn_K[these_K], own_K[these_K], temperature or 1.0, False)
                 logprob_ML[row_K[these_K], place_K[these_K]] = found[0]
                 confidence_ML[row_K[these_K], place_K[these_K]] = found[1]
-        where_M, order = _cells(live, confidence_ML, masked_ML, first_u_M, uniform_ML[0])
-        for m, text in enumerate(live):
-            start = len(text.prompt)
+        filling, reading = (np.flatnonzero(reviews_M1[:, 0].numpy() == is_review).tolist() for is_review in (0, 1))
+        where_F, order = _cells(
+            [live[m] for m in filling],
+            confidence_ML[filling],
+            asked_ML[filling],
+            first_u_M[filling],
+            uniform_ML[0, filling],
+        )
+        for m, where, places in zip(filling, where_F.tolist(), order, strict=True):
+            text, start = live[m], len(live[m].prompt)
             if text.spread:
-                several = bool(masked_ML[m].sum() > 1)
-                text.decide(WHERE, 0, float(where_M[m]), self._version, seen=seen[m], counts=several)
-            for place in order[m]:
-                token, logprob = int(token_ML[m, place]), float(logprob_ML[m, place])
-                text.decide(place - start, token, logprob, self._version, seen=seen[m])
+                text.decide(WHERE, 0, where, self._version, seen=seen[m], counts=bool(asked_ML[m].sum() > 1))
+            for place in places:
+                text.decide(
+                    place - start, int(token_ML[m, place]), float(logprob_ML[m, place]), self._version, seen=seen[m]
+                )
+        review_R, again = _remasked(
+            [live[m] for m in reading], confidence_ML[reading], asked_ML[reading], uniform_ML[0, reading]
+        )
+        for m, review, places in zip(reading, review_R.tolist(), again, strict=True):
+            text, start = live[m], len(live[m].prompt)
+            text.decide(REVIEW, 0, review, self._version, seen=seen[m], counts=bool(text.spread))
+            for place in places:
+                text.decide(place - start, self._policy.mask, 0.0, self._version, seen=seen[m], counts=False)
+        for text in live:
             text.passes += 1
 
     def saved(self, live: LiveText) -> dict[str, Any]:
@@ -213,6 +236,19 @@ def _cells(
     firsts = first_M.tolist()
     others = [np.flatnonzero(row).tolist() for row in committed_ML.scatter(1, first_M[:, None], False).numpy()]
     return where_M, [[first, *rest] for first, rest in zip(firsts, others, strict=True)]
+
+
+def _remasked(
+    live: Sequence[LiveText], own_ML: Tensor, reviewed_ML: Tensor, gate_u_ML: Tensor
+) -> tuple[Tensor, list[list[int]]]:
+    """(log-probability of what each review masks, and the cells that it masks): 0 where it is not drawn."""
+    keep_M = torch.tensor([text.sampling.keep for text in live])
+    spread_M = torch.tensor([text.spread for text in live])
+    drawn_M = spread_M > 0
+    doubt_ML = doubt(own_ML, keep_M, spread_M.where(drawn_M, 1))
+    open_ML = torch.where(drawn_M[:, None], gate_u_ML < doubt_ML.sigmoid(), doubt_ML > 0) & reviewed_ML
+    review_M = reviewed(doubt_ML, reviewed_ML, open_ML).where(drawn_M, 0)
+    return review_M, [np.flatnonzero(row).tolist() for row in open_ML.numpy()]
 
 
 @dataclass(frozen=True, kw_only=True)

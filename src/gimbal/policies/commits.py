@@ -13,6 +13,7 @@ from gimbal.policies.base import Family
 from gimbal.records import AbstractDecisions, AbstractSampling
 
 WHERE = -1  # in the place of a cell: the decision chose which cells to commit
+REVIEW = -2  # and here, which cells of a full text to mask again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +25,14 @@ class States:
     text_ML: Int[Tensor, "M L"]
     width_M: Int[Tensor, " M"]
     masked_ML: Bool[Tensor, "M L"]  # cells that may be committed
+    reviewed_ML: Bool[Tensor, "M L"]  # cells that may be masked again: all of a full text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Commits(AbstractDecisions):
     """N rows of S decisions, in the order of their forward passes: decision s writes token ``token_NS`` into cell ``place_NS``, or
-    (WHERE) has chosen which cells are committed in this pass; the cell that was drawn first then follows it.
+    (WHERE) has chosen which cells are committed in this pass; the cell that was drawn first then follows it. REVIEW has read a full
+    text and chosen which cells are masked again: each of them follows it, with the mask as its token.
 
     A state is the prompt and the first ``seen_NS`` cells, masked where no earlier pass wrote. All states follow from what was written,
     so each decision can be evaluated at the very state in which it was made. Rows are padded on the right.
@@ -44,6 +47,7 @@ class Commits(AbstractDecisions):
     length_N: Int[Tensor, " N"]
     threshold_N: Float[Tensor, " N"]  # how the cells of a pass were chosen: see MaskedSampling
     spread_N: Float[Tensor, " N"]
+    keep_N: Float[Tensor, " N"]
     mask: int  # the id of the mask token
     end: int = -1  # the id of the end-of-text token, if there is one
 
@@ -63,6 +67,21 @@ class Commits(AbstractDecisions):
         return self.there_NS & (self.pass_NS != before_NS)
 
     @property
+    def cell_NS(self) -> Bool[Tensor, "N S"]:
+        """Decisions that wrote a cell, or masked it again."""
+        return self.there_NS & (self.place_NS >= 0)
+
+    @property
+    def wrote_NS(self) -> Bool[Tensor, "N S"]:
+        """Decisions that wrote a token."""
+        return self.cell_NS & (self.token_NS != self.mask)
+
+    @property
+    def remasked_N(self) -> Int[Tensor, " N"]:
+        """Cells that were masked again, each as often as it was."""
+        return (self.cell_NS & (self.token_NS == self.mask)).sum(-1)
+
+    @property
     def passes_N(self) -> Int[Tensor, " N"]:
         """Forward passes of each row."""
         return self.begins_NS.sum(-1)
@@ -70,10 +89,10 @@ class Commits(AbstractDecisions):
     @property
     def tokens_N(self) -> Int[Tensor, " N"]:
         """Tokens of each text: cells that were written, up to the first with an end-of-text token."""
-        wrote_NS = self.there_NS & (self.place_NS != WHERE)
-        ends_NS = wrote_NS & (self.token_NS == self.end)
-        last_N1 = self.place_NS.where(ends_NS, torch.iinfo(torch.long).max).amin(-1, keepdim=True)
-        return (wrote_NS & (self.place_NS <= last_N1)).sum(-1)
+        whole_N = torch.arange(self.shape[0], device=self.length_N.device)
+        cell_NT = self._cells(whole_N, self.pass_NS.amax(-1) + 1)
+        before_NT = (cell_NT == self.end).cumsum(-1) - (cell_NT == self.end).long() == 0
+        return ((cell_NT != self.mask) & before_NT).sum(-1)
 
     @property
     def cost_N(self) -> Int[Tensor, " N"]:
@@ -88,21 +107,32 @@ class Commits(AbstractDecisions):
     def states(self) -> States:
         row_M, first_M = self.begins_NS.nonzero(as_tuple=True)
         pass_M, seen_M, prompt_M = self.pass_NS[row_M, first_M], self.seen_NS[row_M, first_M], self.prompt_N[row_M]
-        cell_MT = torch.full((len(row_M), int(self.seen_NS.max())), self.mask, device=row_M.device)
-        wrote_NS = self.there_NS & (self.place_NS != WHERE)
-        for s in range(self.shape[1]):
-            known_M = wrote_NS[row_M, s] & (self.pass_NS[row_M, s] < pass_M)
-            place_M1 = self.place_NS[row_M, s].clamp(min=0)[:, None]
-            new_M1 = self.token_NS[row_M, s][:, None].where(known_M[:, None], cell_MT.gather(1, place_M1))
-            cell_MT.scatter_(1, place_M1, new_M1)
+        cell_MT = self._cells(row_M, pass_M)
         width_M = prompt_M + seen_M
         at_L = torch.arange(int(width_M.max()), device=row_M.device)
         cell_ML = cell_MT.gather(1, (at_L - prompt_M[:, None]).clamp(0, cell_MT.shape[1] - 1))
         asked_ML = self.prompt_NP[row_M].gather(1, at_L.clamp(max=self.prompt_NP.shape[1] - 1).expand(len(row_M), -1))
         inside_ML = at_L >= prompt_M[:, None]
         text_ML = cell_ML.where(inside_ML, asked_ML)
-        masked_ML = inside_ML & (at_L < width_M[:, None]) & (text_ML == self.mask)
-        return States(row_M=row_M, first_M=first_M, text_ML=text_ML, width_M=width_M, masked_ML=masked_ML)
+        seen_ML = inside_ML & (at_L < width_M[:, None])
+        return States(
+            row_M=row_M,
+            first_M=first_M,
+            text_ML=text_ML,
+            width_M=width_M,
+            masked_ML=seen_ML & (text_ML == self.mask),
+            reviewed_ML=seen_ML & (self.place_NS[row_M, first_M] == REVIEW)[:, None],
+        )
+
+    def _cells(self, row_M: Int[Tensor, " M"], pass_M: Int[Tensor, " M"]) -> Int[Tensor, "M T"]:
+        """The cells of these rows before these passes."""
+        cell_MT = torch.full((len(row_M), int(self.seen_NS.max())), self.mask, device=row_M.device)
+        for s in range(self.shape[1]):
+            known_M = self.cell_NS[row_M, s] & (self.pass_NS[row_M, s] < pass_M)
+            place_M1 = self.place_NS[row_M, s].clamp(min=0)[:, None]
+            new_M1 = self.token_NS[row_M, s][:, None].where(known_M[:, None], cell_MT.gather(1, place_M1))
+            cell_MT.scatter_(1, place_M1, new_M1)
+        return cell_MT
 
     def select(self, rows: Int[Tensor, " M"]) -> Commits:
         s, p = int(self.length_N[rows].max()), int(self.prompt_N[rows].max())
@@ -146,12 +176,19 @@ class MaskedSampling(AbstractSampling):
 
     ``threshold`` 1 commits one cell a pass, 0 the whole block at once; ``block`` 1 fills from left to right. A text ends with the block
     that has an end-of-text token, or with its last cell.
+
+    A full text is read up to ``reviews`` times more. Such a pass masks cells again, by the probability that the network, which sees
+    the whole text, gives to each cell's own token: those below ``keep`` or, with ``spread`` > 0, each with probability
+    sigmoid((keep - probability) / spread), as one decision. They are then filled in as before, at the confidences that the rest of
+    the text gives them. A review that masks nothing is the last. ``reviews`` 0 writes each cell once.
     """
 
     max_length: int = 64
     block: int = 0
     threshold: float = 0.9
     spread: float = 0.0
+    reviews: int = 0
+    keep: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -162,6 +199,15 @@ class MaskedSampling(AbstractSampling):
             )
         if not 0 <= self.threshold <= 1:
             raise ValueError(f"sampling.threshold is {self.threshold}; it is a probability, from 0 to 1")
+        if not 0 <= self.keep <= 1:
+            raise ValueError(f"sampling.keep is {self.keep}; it is a probability, from 0 to 1")
+        if self.reviews < 0:
+            raise ValueError(f"sampling.reviews is {self.reviews}; it must be 0 (no text is read again) or above")
+        if self.reviews and self.block:
+            raise ValueError(
+                f"sampling.reviews={self.reviews} reads whole texts again, and sampling.block={self.block} fills them in by parts: set "
+                "one of them to 0"
+            )
         if not 0 <= self.spread <= 100:
             raise ValueError(
                 f"sampling.spread is {self.spread}; it must be 0 (cells are not drawn), or above and at most 100"
@@ -173,8 +219,10 @@ class MaskedSampling(AbstractSampling):
 
     @property
     def most(self) -> int:
-        """Decisions of a rollout: its tokens, and with ``spread`` as many choices of cells, one for each pass."""
-        return self.max_length * (2 if self.spread else 1)
+        """Decisions of a rollout: its tokens, and with ``spread`` as many choices of cells, one for each pass; and each review may mask
+        all of them again."""
+        once = self.max_length * (2 if self.spread else 1)
+        return once + self.reviews * (1 + self.max_length + once)
 
     def seen(self, done: int) -> int:
         """The cells that a pass sees where the first ``done`` are committed: up to the end of the next block."""
@@ -210,3 +258,20 @@ def chosen(
     others_MT = masked_MT.scatter(1, first_M[:, None], False)
     gates_M = nn.functional.logsigmoid(sign_MT * gate_MT).where(others_MT, 0).sum(-1)
     return (first_MT.gather(1, first_M[:, None])[:, 0] + gates_M).float()
+
+
+def reviewed(
+    doubt_MT: Float[Tensor, "M T"],
+    seen_MT: Bool[Tensor, "M T"],
+    remasked_MT: Bool[Tensor, "M T"],
+) -> Float[Tensor, " M"]:
+    """Log-probability of masking these cells again, of those that a review saw; ``doubt_MT`` are the logits that ``doubt`` found."""
+    sign_MT = torch.where(remasked_MT, 1.0, -1.0)
+    return nn.functional.logsigmoid(sign_MT * doubt_MT).where(seen_MT, 0).sum(-1).float()
+
+
+def doubt(
+    own_MT: Float[Tensor, "M T"], keep_M: Float[Tensor, " M"], spread_M: Float[Tensor, " M"]
+) -> Float[Tensor, "M T"]:
+    """Logit that a review masks a cell whose own token has this probability, in double precision (as ``choice``)."""
+    return (keep_M[:, None] - own_MT.double()) / spread_M[:, None]

@@ -33,6 +33,9 @@ class DenoiserPolicy(AbstractPolicy):
 
     Columns of sampled steps: ``mean_NSD`` of the next state, flattened over the dimensions; ``std_NS``; ``scale_NS``, the factor of
     log-probabilities (1, or 1 / D where they are means); ``shift_NSD``, the mean minus the sampler's.
+
+    ``jumps``: the network is told the span of a step, the difference of noise between its ends, as one more channel of its input. Its
+    output is then the mean velocity over the step, and with span 0 the velocity, which is what losses of the forward process ask for.
     """
 
     provides: ClassVar[frozenset[str]] = frozenset({"mean_NSD", "std_NS", "scale_NS", "shift_NSD"})
@@ -44,7 +47,9 @@ class DenoiserPolicy(AbstractPolicy):
         self.process, self.guidance, self.batch = parts.process, guidance, batch
         config = parts.network.config
         size = config.sample_size
-        self.sample_shape = (config.in_channels, *([size, size] if isinstance(size, int) else size))
+        self.jumps = diffusers.told_spans(parts.network)
+        channels = config.in_channels - self.jumps
+        self.sample_shape = (channels, *([size, size] if isinstance(size, int) else size))
         transformer = diffusers.CLASSES in config
         self.classes = diffusers.classes(config)
         # A DiT has an embedding more than classes, for no class in particular. Another network's classes are all it knows.
@@ -84,14 +89,22 @@ class DenoiserPolicy(AbstractPolicy):
         sampler: str,
     ) -> tuple[Float[Tensor, "K ..."], Float[Tensor, " K"]]:
         """Mean and standard deviation of the next states."""
-        found_KD = self.found(x_KD, time_K, label_K)
+        found_KD = self.found(x_KD, time_K, label_K, level_KL[:, 1] - level_KL[:, 3])
         clean_KD, noise_KD = self.process.split(x_KD, found_KD, level_KL)
         return samplers.step(sampler, x_KD, clean_KD, noise_KD, level_KL, amplitude_K)
 
     def found(
-        self, x_KD: Float[Tensor, "K ..."], time_K: Float[Tensor, " K"], label_K: Int[Tensor, " K"]
+        self,
+        x_KD: Float[Tensor, "K ..."],
+        time_K: Float[Tensor, " K"],
+        label_K: Int[Tensor, " K"],
+        span_K: Float[Tensor, " K"] | None = None,
     ) -> Float[Tensor, "K ..."]:
-        """The network's output, with guidance, in float32."""
+        """The network's output, with guidance, in float32. ``span_K`` is read where it ``jumps``; 0 without."""
+        if self.jumps:
+            span_K = torch.zeros_like(time_K) if span_K is None else span_K
+            wide = span_K.reshape(-1, *[1] * (x_KD.ndim - 1)).expand_as(x_KD[:, :1])
+            x_KD = torch.cat([x_KD, wide], 1)
         said_KD = self._called(x_KD, time_K, label_K)
         if self.guidance == 1:
             return said_KD
@@ -111,7 +124,9 @@ class DenoiserPolicy(AbstractPolicy):
                 label_B = torch.cat([label_B, label_B[:1].expand(missing)])
             labels = label_B if self.classes else None
             said.append(self.model(x_BD.to(self.model.dtype), timestep=time_B, class_labels=labels).sample[:k].float())
-        return torch.cat(said)[:, : x_KD.shape[1]]  # a network that learned variances returns them after the rest
+        return torch.cat(said)[
+            :, : self.sample_shape[0]
+        ]  # a network that learned variances returns them after the rest
 
     def evaluate(
         self,
@@ -190,7 +205,9 @@ class Denoiser(AbstractPolicySpec):
     Networks take an image, a time and a class (DiTTransformer2DModel, UNet2DModel); schedulers are FlowMatchEulerDiscrete, DDIM
     and DDPM, with any prediction type (velocity, epsilon, sample, v_prediction). ``fresh`` initialises the weights from the run's seed,
     so configurations are enough. ``guidance`` is the policy's, in sampling and training: 1 is none, as in the published recipes' stable
-    runs. ``lora`` trains only adapters. ``batch`` samples go through the network at a time.
+    runs. ``lora`` trains only adapters. ``batch`` samples go through the network at a time. ``jumps`` tells a flow's network how far
+    each step goes, so that it can learn long ones (update=FlowMap()); until it does, it samples as before. A model that was saved
+    with it keeps it.
     """
 
     family: ClassVar[Family] = PATHS
@@ -201,6 +218,7 @@ class Denoiser(AbstractPolicySpec):
     guidance: float = 1.0
     lora: LoRA | None = None
     batch: int = 64
+    jumps: bool = False
 
     def __post_init__(self) -> None:
         if self.batch < 1:
@@ -215,6 +233,11 @@ class Denoiser(AbstractPolicySpec):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
         sampling = whole.run.sampling
+        if self.jumps and isinstance(sampling, PathSampling) and sampling.sampler != ODE:
+            yield Refusal(
+                f"policy.jumps=true has a network say where a step ends, and sampling.sampler={sampling.sampler} asks it where the "
+                "path ends: set sampling.sampler=ode, or policy.jumps=false"
+            )
         if isinstance(sampling, PathSampling) and sampling.sampler == ODE and not whole.doing(FORWARD):
             yield Refusal(
                 "sampling.sampler=ode samples no step that a policy gradient could make likelier: set sampler=flow_sde (of "
@@ -231,6 +254,12 @@ class Denoiser(AbstractPolicySpec):
 
     def load(self, seed: int = 0) -> DenoiserPolicy:
         parts = diffusers.read(self.path, seed if self.fresh else None)
+        if self.jumps and not diffusers.told_spans(parts.network):
+            if not parts.process.flow:
+                raise ValueError(
+                    f"policy.jumps=true is for flows, and {self.model} has the scheduler {parts.process.name}: leave it out"
+                )
+            parts = replace(parts, network=diffusers.with_spans(parts.network))
         if self.lora is not None:
             inject(parts.network, self.lora, seed)
         policy = DenoiserPolicy(parts, guidance=self.guidance, batch=self.batch, origin=Path(self.path))

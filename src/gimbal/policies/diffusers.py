@@ -200,6 +200,22 @@ def read(path: str, fresh: int | None) -> LoadedParts:
     return LoadedParts(network=network.eval(), process=process, place=place)
 
 
+def told_spans(network: Any) -> bool:
+    """Whether an input channel says how far a step goes: it then has one more than the sample that it returns."""
+    return network.config.get("out_channels") == network.config.in_channels - 1
+
+
+def with_spans(network: Any) -> Any:
+    """The same network with that channel, whose weights are 0."""
+    channels = network.config.in_channels
+    wide = type(network).from_config({**network.config, "in_channels": channels + 1, "out_channels": channels})
+    held = network.state_dict()
+    for name, x in wide.state_dict().items():
+        own = held[name]
+        x.copy_(own if own.shape == x.shape else torch.cat([own, torch.zeros_like(own[:, :1])], 1))
+    return wide.eval()
+
+
 def write(network: Any, parts: LoadedParts, directory: Path, origin: Path) -> None:
     """The layout that was read, and the pipeline's index with it where there was one."""
     network.save_pretrained(directory / parts.place)

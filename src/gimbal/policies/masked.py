@@ -14,7 +14,7 @@ from torch import Tensor
 from gimbal import durable
 from gimbal.policies import exact, prompts
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
-from gimbal.policies.commits import FILLED, WHERE, Commits, choice, chosen
+from gimbal.policies.commits import FILLED, REVIEW, WHERE, Commits, choice, chosen, doubt, reviewed
 from gimbal.policies.loading import MASKED, check_files, read
 from gimbal.records import AbstractDecisions, Task
 
@@ -26,7 +26,7 @@ class MaskedPolicy(AbstractPolicy):
     product's size, so this gives sampler and trainer the same bits in any batch. A pass over a row of S decisions costs as many states
     as the row took forward passes.
 
-    ``entropy_NS`` is that of a token's distribution, or of the choice of cells.
+    ``entropy_NS`` is that of a token's distribution, or of the choice of cells; a review's is summed over the cells that it reads.
     """
 
     provides: ClassVar[frozenset[str]] = frozenset({"entropy_NS"})
@@ -60,15 +60,15 @@ class MaskedPolicy(AbstractPolicy):
         return self.tokenizer.decode(kept, skip_special_tokens=True)
 
     def read(
-        self, text_ML: Int[Tensor, "M L"], width_M: Int[Tensor, " M"], masked_ML: Bool[Tensor, "M L"]
+        self, text_ML: Int[Tensor, "M L"], width_M: Int[Tensor, " M"], asked_ML: Bool[Tensor, "M L"]
     ) -> Iterator[tuple[Int[Tensor, " K"], Int[Tensor, " K"], Float[Tensor, "K V"]]]:
-        """(state, position, logits) of masked positions, a few states at a time; the mask itself has no probability."""
+        """(state, position, logits) of the positions asked for, a few states at a time; the mask itself has no probability."""
         for width in width_M.unique().tolist():
             for state_B in (width_M == width).nonzero()[:, 0].split(self.batch):
                 text_BW = text_ML[state_B, :width]
                 if missing := self.batch - len(state_B):
                     text_BW = torch.cat([text_BW, text_BW[:1].expand(missing, -1)])
-                row_K, place_K = masked_ML[state_B, :width].nonzero(as_tuple=True)
+                row_K, place_K = asked_ML[state_B, :width].nonzero(as_tuple=True)
                 logits_KV = self.model(input_ids=text_BW).logits[row_K, place_K].float()
                 hidden_V = torch.arange(logits_KV.shape[-1], device=logits_KV.device) == self.mask
                 yield state_B[row_K], place_K, logits_KV.masked_fill(hidden_V, -torch.inf)
@@ -88,23 +88,32 @@ class MaskedPolicy(AbstractPolicy):
         states = decisions.states
         # Where each decision was made: its state, and the position that it writes.
         state_NS = decisions.begins_NS.flatten().cumsum(0).view(decisions.shape) - 1
-        wrote_NS = decisions.there_NS & (decisions.place_NS != WHERE)
+        wrote_NS = decisions.wrote_NS
         at_D = (state_NS[wrote_NS], (decisions.prompt_N[:, None] + decisions.place_NS)[wrote_NS])
-        target_ML = torch.zeros_like(states.text_ML).index_put(at_D, decisions.token_NS[wrote_NS])
+        # A review reads what the cells hold.
+        own_ML = states.text_ML.where(states.reviewed_ML, 0)
+        target_ML = own_ML.index_put(at_D, decisions.token_NS[wrote_NS])
         committed_ML = torch.zeros_like(states.masked_ML).index_put(at_D, torch.ones_like(at_D[0], dtype=torch.bool))
+        cleared_NS = decisions.cell_NS & ~wrote_NS
+        at_C = (state_NS[cleared_NS], (decisions.prompt_N[:, None] + decisions.place_NS)[cleared_NS])
+        remasked_ML = torch.zeros_like(committed_ML).index_put(at_C, torch.ones_like(at_C[0], dtype=torch.bool))
         found = [
-            (state_K, place_K, *told(logits_KV, target_ML[state_K, place_K], temperature, bool(columns)))
-            for state_K, place_K, logits_KV in self.read(states.text_ML, states.width_M, states.masked_ML)
+            (state_K, place_K, *told(logits_KV, target_ML[at], states.reviewed_ML[at], temperature, bool(columns)))
+            for state_K, place_K, logits_KV in self.read(
+                states.text_ML, states.width_M, states.masked_ML | states.reviewed_ML
+            )
+            for at in [(state_K, place_K)]
         ]
         state_K, place_K, logprob_K, confidence_K, entropy_K = (torch.cat(parts) for parts in zip(*found, strict=True))
 
         def spread_out(x_K: Tensor) -> Tensor:
             return x_K.new_zeros(states.text_ML.shape).index_put((state_K, place_K), x_K)
 
-        def scatter(written_ML: Tensor, whole_M: Tensor) -> Tensor:
-            """[N, S]: of what was written, and of the choices of cells."""
+        def scatter(written_ML: Tensor, where_W: Tensor, review_R: Tensor) -> Tensor:
+            """[N, S]: of what was written, of the choices of cells, and of reviews."""
             out_NS = written_ML.new_zeros(decisions.shape).index_put(wrote_NS.nonzero(as_tuple=True), written_ML[at_D])
-            return out_NS.index_put(where_NS.nonzero(as_tuple=True), whole_M.to(out_NS.dtype))
+            out_NS = out_NS.index_put(where_NS.nonzero(as_tuple=True), where_W.to(out_NS.dtype))
+            return out_NS.index_put(drawn_NS.nonzero(as_tuple=True), review_R.to(out_NS.dtype))
 
         where_NS = decisions.there_NS & (decisions.place_NS == WHERE)
         state_W = state_NS[where_NS]
@@ -116,10 +125,16 @@ class MaskedPolicy(AbstractPolicy):
             spread_out(confidence_K)[state_W], masked_WL, decisions.threshold_N[row_W], decisions.spread_N[row_W]
         )
         where_W = chosen(first_WL, gate_WL, masked_WL, first_W, committed_ML[state_W])
-        logprob_NS = scatter(spread_out(logprob_K), where_W)
+        drawn_NS = decisions.there_NS & (decisions.place_NS == REVIEW) & (decisions.spread_N > 0)[:, None]
+        state_R, seen_RL = state_NS[drawn_NS], states.reviewed_ML[state_NS[drawn_NS]]
+        row_R = drawn_NS.nonzero(as_tuple=True)[0]
+        doubt_RL = doubt(spread_out(confidence_K)[state_R], decisions.keep_N[row_R], decisions.spread_N[row_R])
+        review_R = reviewed(doubt_RL, seen_RL, remasked_ML[state_R])
+        logprob_NS = scatter(spread_out(logprob_K), where_W, review_R)
         if not columns:
             return Evaluation(logprob_NS=logprob_NS)
-        entropy_NS = scatter(spread_out(entropy_K), choice_entropy(first_WL, gate_WL, masked_WL))
+        review_R = gate_entropy(doubt_RL).where(seen_RL, 0).sum(-1)
+        entropy_NS = scatter(spread_out(entropy_K), choice_entropy(first_WL, gate_WL, masked_WL), review_R)
         return Evaluation(logprob_NS=logprob_NS, columns={"entropy_NS": entropy_NS})
 
     def extent(self, decisions: AbstractDecisions) -> tuple[int, int]:
@@ -128,10 +143,14 @@ class MaskedPolicy(AbstractPolicy):
         return int(decisions.passes_N.sum()), widest
 
     def pieces(self, decisions: AbstractDecisions) -> list[str]:
-        """In the order in which they were committed; a choice of cells is a bar."""
+        """In the order in which they were committed; a choice of cells is a bar, a review a question mark, a masked cell a dot."""
         assert isinstance(decisions, Commits), type(decisions)
         said = zip(decisions.place_NS[0].tolist(), decisions.token_NS[0].tolist(), strict=True)
-        return ["|" if place == WHERE else self.tokenizer.decode([token]) for place, token in said]
+        signs = {WHERE: "|", REVIEW: "?"}
+        dot = "\u00b7"
+        return [
+            signs.get(place) or (dot if token == self.mask else self.tokenizer.decode([token])) for place, token in said
+        ]
 
     def save(self, directory: Path) -> None:
         with durable.named(directory):
@@ -140,12 +159,18 @@ class MaskedPolicy(AbstractPolicy):
 
 
 def told(
-    logits_KV: Float[Tensor, "K V"], token_K: Int[Tensor, " K"], temperature: float, entropy: bool
+    logits_KV: Float[Tensor, "K V"],
+    token_K: Int[Tensor, " K"],
+    own_K: Bool[Tensor, " K"],
+    temperature: float,
+    entropy: bool,
 ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"], Float[Tensor, " K"]]:
-    """(log-probability of each token, confidence, entropy if asked for)."""
+    """(log-probability of each token, confidence, entropy if asked for). The confidence is the largest probability at temperature 1, or
+    that of the cell's ``own`` token."""
     drawn_KV = (logits_KV / temperature).log_softmax(-1)
     logprob_K = drawn_KV.gather(-1, token_K[:, None])[:, 0]
-    confidence_K = logits_KV.softmax(-1).amax(-1)
+    p_KV = logits_KV.softmax(-1)
+    confidence_K = p_KV.gather(-1, token_K[:, None])[:, 0].where(own_K, p_KV.amax(-1))
     entropy_K = torch.special.entr(drawn_KV.exp()).sum(-1) if entropy else torch.zeros_like(logprob_K)
     return logprob_K, confidence_K, entropy_K
 
@@ -155,9 +180,13 @@ def choice_entropy(
 ) -> Float[Tensor, " M"]:
     """Of the choice of cells: that of the first, and the mean over it of all other cells'."""
     p_ML = first_ML.exp()
-    open_ML = gate_ML.sigmoid()
-    gates_ML = (torch.special.entr(open_ML) + torch.special.entr(1 - open_ML)).where(masked_ML, 0)
+    gates_ML = gate_entropy(gate_ML).where(masked_ML, 0)
     return (torch.special.entr(p_ML) + gates_ML * (1 - p_ML)).sum(-1)
+
+
+def gate_entropy(gate_ML: Float[Tensor, "M L"]) -> Float[Tensor, "M L"]:
+    open_ML = gate_ML.sigmoid()
+    return torch.special.entr(open_ML) + torch.special.entr(1 - open_ML)
 
 
 @dataclass(frozen=True, kw_only=True)

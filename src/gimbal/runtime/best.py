@@ -1,7 +1,7 @@
 """Models that a run saves in addition to its checkpoints: the last one, and the one with the best evaluation.
 
 model/            the policy as the run ended
-best/             the policy of the evaluation with the highest figure (``held_out.save_best``), and that evaluation
+best/             the policy of the evaluation with the best figure (``held_out.save_best``), and that evaluation
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from gimbal import durable
 from gimbal.config.own import OwnError
 from gimbal.learning.base import AbstractLearner
 from gimbal.report.files import SUMMARY
+from gimbal.report.held_out import smaller
 from gimbal.runtime.run import HeldOut
 
 LAST, BEST = "model", "best"
@@ -77,7 +78,7 @@ def improved(
             f"held_out.save_best is {held_out.save_best}, but this run's evaluation has no such metric: it has {known}"
         )
     best = totals.get("best")
-    sign = -1 if held_out.save_best == "loss" else 1  # the lower the better
+    sign = -1 if smaller(metric) else 1
     if best is not None and not sign * figures[metric] > sign * best["value"]:
         return None
     totals["best"] = {"step": step, "metric": metric, "value": figures[metric]}

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gimbal import ops
 from gimbal.composition import FORWARD, Composition, Refusal, Verdict
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.forward_process import Noised, acting, paths, weighed_alike
@@ -38,6 +39,12 @@ class DistributionMatching(AbstractUpdate):
     - Gaussian samples and teacher, without the denominator: the gradient of the KL of the noised samples, times (noise / signal)^2.
     - paths of one step: a generator, x = x0 hat of noise.
 
+    ``by_group`` (GNDM, arXiv:2603.28460, which reads g as the gradient of a reward, log p_real - log p_fake, and normalises it as GRPO
+    does): the samples of a task get one time, and one denominator, the mean of theirs. A sample that is far from what the teacher makes
+    of it then moves further than its group, where its own denominator makes all of them move alike.
+
+    - groups of one, or equal denominators: the same as without.
+
     ``teacher`` None is the policy as the run began, which ``fake`` begins as too. Published: 5 fake updates for one of the policy, one
     rate for both, a teacher with guidance, paths of one or four steps that are noised anew after each (sampling.sampler=cps
     sampling.noise=1). Ours: the fake updates of a minibatch share its samples. Left out: the GAN loss on real images.
@@ -48,6 +55,7 @@ class DistributionMatching(AbstractUpdate):
 
     teacher: Denoiser | None = None
     fake_updates: int = 5
+    by_group: bool = False
 
     def __post_init__(self) -> None:
         if self.fake_updates < 1:
@@ -66,6 +74,9 @@ class DistributionMatching(AbstractUpdate):
     def effects(self) -> frozenset[str]:
         return frozenset({FORWARD})
 
+    def whole_groups(self) -> bool:
+        return self.by_group
+
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         policy = whole.run.policy
         if not isinstance(policy, Denoiser):
@@ -83,8 +94,11 @@ class DistributionMatching(AbstractUpdate):
         n, shape = len(decisions.length_N), tuple(decisions.state_NXD.shape[2:])
         facts = {STEP: torch.from_numpy(generator.integers(decisions.length_N.cpu().numpy()))}
         for draw in range(self.fake_updates + 1):
-            place_N = torch.from_numpy(generator.random(n, dtype="float32"))
             last = draw == self.fake_updates
+            of_N = torch.arange(n)
+            if last and self.by_group:
+                of_N = batch.column("group_N", self).cpu().unique(return_inverse=True)[1]
+            place_N = torch.from_numpy(generator.random(int(of_N.max()) + 1, dtype="float32"))[of_N]
             facts[PLACE.format(draw)] = EARLIEST + (LATEST - EARLIEST) * place_N if last else place_N
             facts[EPS.format(draw)] = torch.from_numpy(generator.standard_normal((n, 1, *shape), dtype="float32"))
         return batch.with_columns(facts).to(models.device), {}
@@ -104,6 +118,7 @@ class DistributionMatching(AbstractUpdate):
         rows = noised(policy, batch, sample_ND.detach(), self.fake_updates)
         with torch.no_grad():
             apart_ND, off_N = difference(rows, models[FAKE], models[REAL])
+            off_N = ops.group_mean(off_N, batch.column("group_N", self)) if self.by_group else off_N
             wide_N = off_N.clamp(min=1e-5).reshape(-1, *[1] * (apart_ND.ndim - 1))
             target_ND = sample_ND - apart_ND / wide_N
         loss_N = 0.5 * (sample_ND - target_ND).square().flatten(1).mean(-1)

@@ -114,6 +114,11 @@ class RewardGradient(AbstractUpdate):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(Denoiser):
             yield Refusal("RewardGradient goes through the steps of a network that denoises: policy='Denoiser()'")
+        elif isinstance(whole.run.policy, Denoiser) and whole.run.policy.jumps:
+            yield Refusal(
+                "RewardGradient walks by velocities, and policy.jumps=true has the network say mean ones of whole steps: set "
+                "policy.jumps=false"
+            )
         length = whole.run.sampling.max_length
         if max(self.steps.count, self.steps.late) > length:
             yield Refusal(
