@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import cases
-from offline_page import SAID, shown, spread
+from offline_page import held, shown, spread
 
 Runs = Sequence[dict[str, Any]]
 FIGURES = ("right", "first", "alike", "cpu")
@@ -35,6 +35,5 @@ def rule(runs: Runs) -> str:
     lines = ["| question | difference | holds |", "| --- " * 3 + "|"]
     for name, (one, other) in cases.COMPARED.items():
         apart = cases.above(list(runs), one, other)
-        holds = SAID[None if apart is None else apart[1] > 0]
-        lines.append(f"| {name}: *{one}* above *{other}* | {shown(apart)} | {holds} |")
+        lines.append(f"| {name}: *{one}* above *{other}* | {shown(apart)} | {held(apart)} |")
     return "\n".join(lines)

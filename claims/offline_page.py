@@ -42,6 +42,13 @@ def spread(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.4g} ({min(values):.4g} to {max(values):.4g}{few})"
 
 
+def held(apart: tuple[float, float, float] | None) -> str:
+    """Whether one is above another, by a difference and its interval."""
+    if apart is None:
+        return SAID[None]
+    return "yes" if apart[1] > 0 else "no: below" if apart[2] < 0 else "undecided"
+
+
 def comparisons(runs: Runs) -> str:
     lines = ["| method | data | above behavior cloning by | its base above it by | holds |", "| --- " * 5 + "|"]
     for arm, base in offline.BASE.items():

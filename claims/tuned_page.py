@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import campaign
-from offline_page import SAID, shown, spread
+from offline_page import held, shown, spread
 
 Runs = Sequence[dict[str, Any]]
 
@@ -58,6 +58,5 @@ def rule(claim: Claim, runs: Runs) -> str:
     lines = ["| question | difference | holds |", "| --- " * 3 + "|"]
     for name, (one, other, *figure) in claim.COMPARED.items():
         apart = claim.TUNED.above(runs, one, other, *figure)
-        holds = SAID[None if apart is None else apart[1] > 0]
-        lines.append(f"| {name}: *{one}* above *{other}* | {shown(apart)} | {holds} |")
+        lines.append(f"| {name}: *{one}* above *{other}* | {shown(apart)} | {held(apart)} |")
     return "\n".join(lines)

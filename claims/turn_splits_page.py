@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import campaign
 import turn_splits
-from offline_page import SAID, shown, spread
+from offline_page import SAID, held, shown, spread
 
 FIGURES = {
     "mixed": "mixed",
@@ -35,8 +35,7 @@ def rule(runs: campaign.Runs) -> str:
     lines = ["| question | difference | holds |", "| --- " * 3 + "|"]
     for name, (one, other) in turn_splits.COMPARED.items():
         apart = turn_splits.apart(runs, one, other)
-        holds = SAID[None if apart is None else apart[1] > 0]
-        lines.append(f"| {name}: *{one}* above *{other}* | {shown(apart)} | {holds} |")
+        lines.append(f"| {name}: *{one}* above *{other}* | {shown(apart)} | {held(apart)} |")
     factor = turn_splits.factor(runs)
     holds, times = (SAID[None], "") if factor is None else (SAID[factor >= turn_splits.FACTOR], f"{factor:.2f} times")
     return "\n".join([*lines, f"| half as many again for equal tokens: *trace* beside *plain* | {times} | {holds} |"])

@@ -33,7 +33,7 @@ def test_verdicts_follow_the_rule():
 
     assert tuned_page.rule(votes, runs(tree=0.2)).count("| yes |") == 2
     assert tuned_page.rule(votes, runs(alone=0.2)).count("| yes |") == 1
-    assert tuned_page.rule(votes, runs()).count("| no |") == 3
+    assert tuned_page.rule(votes, runs()).count("| undecided |") == 3
 
 
 def test_only_the_tree_prunes():
