@@ -252,6 +252,7 @@ MECHANISMS: dict[str, Mechanism] = {
         policy__update=differs("q/target").by(update=replace(recipes.function("dqn")().update, double=False)),
         scale=differs("q/mean").by(policy=replace(recipes.function("dqn")().policy, scale=1.0)),
     ),
+    "per": of("dqn", 3, sooner=FEW, store=below("replay/importance").by(store=recipes.function("dqn")().store)),
     "drpo": of("grpo", objective=varies("contrast/share"), regularisers=above("kl/anchor")),
     "duet": of("grpo", 3, prompts=8, sooner={TokenPriced: {"tokens": 1000}}, budget=varies("budget/TokenPriced/price")),
     "duet_aborts": of(
