@@ -568,6 +568,13 @@ MECHANISMS: dict[str, Mechanism] = {
         ),
         update=differs("weight/mean").by(update=replace(recipes.function("fisor")().update, beta=0.0, escape=0.0)),
     ),
+    "simba": of(
+        "sac",
+        3,
+        sooner=FEW,
+        policy=differs("loss").by(policy=recipes.function("sac")().policy),
+        update=differs("q/mean").by(update=recipes.function("sac")().update),
+    ),
     "swd": of(
         "sac",
         3,

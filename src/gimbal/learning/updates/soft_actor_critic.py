@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -158,7 +158,8 @@ class SoftActorCritic(AbstractOffPolicy):
             TARGET: ModelSpec(follows=CRITIC, rate=self.tau),
             TEMPERATURE: ModelSpec(
                 load=lambda seed: Temperature(self.alpha),
-                optimizer=rates.adamw(self.temperature_learning_rate) if self.tune else None,
+                # A decay would pull alpha towards 1.
+                optimizer=replace(rates.adamw(self.temperature_learning_rate), weight_decay=0.0) if self.tune else None,
             ),
         }
 
