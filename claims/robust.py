@@ -3,8 +3,8 @@
 **Setting.** `environments.tabular.put`: eleven prices, ten steps; 1,000 episodes of the put as it is. Arms: *robust*, DR-RPO within .1
 of total variation; *greedy*, that without its softmax (eta 1e6 in place of 100), which is robust optimistic value iteration;
 *trailing*, that of *robust* with the policy of the episode before as its reference (eta 1); *plain*, *robust* with a radius of 0.
-Figure: the last policy's return, computed exactly, where at each step the worst transitions within .1 come (of the best policies, .115 and .068 of one
-that is best for the put as it is); beside it that of the put as it is (.220 and .246).
+Figure: the last policy's return, computed exactly, where at each step the worst transitions within .1 come (of the best policies, .115
+and .068 of one that is best for the put as it is); beside it that of the put as it is (.220 and .246).
 
 **Rates.** Each arm at the best of four constants of its bonus, .01, .03, .1 and .3, by one run of seed 100.
 
