@@ -599,6 +599,14 @@ MECHANISMS: dict[str, Mechanism] = {
         update=differs("q/target").by(update=replace(recipes.function("expo")().update, subset=0)),
         policy__update=differs("flow/loss"),
     ),
+    "dsrl": of(
+        "sac",
+        3,
+        sooner=FEW,
+        policy=above("steer/size").by(policy=replace(recipes.function("dsrl")().policy, reach=1e-3)),
+        update=above("latent/error").by(update=replace(recipes.function("dsrl")().update, gamma=0.0)),
+        policy__update=above("steer/size"),
+    ),
     "fql": of(
         "sac",
         2,
