@@ -161,17 +161,6 @@ def test_what_is_new_counts_as_far_off_as_the_worst_that_is_held_over_a_resume()
     assert torch.equal(ours.facts[PLACE], theirs.facts[PLACE]) and torch.equal(store.error_P[:5], resumed.error_P[:5])
 
 
-def test_errors_are_of_updates_that_tell_them_and_of_what_comes_in():
-    by_errors = Transitions(preference=Prioritized())
-    assert compose.check(replace(recipes.load("sac"), store=by_errors)) == []
-    for recipe, store, why in (
-        ("expo", by_errors, "tells none of its values.*begin with sac, td3 or dqn"),
-        ("rlpd", replace(recipes.load("rlpd").store, preference=Prioritized()), "or leave store.prior out"),
-    ):
-        with pytest.raises(ValueError, match=why):
-            compose.check(replace(recipes.load(recipe), store=store))
-
-
 def test_by_no_power_of_errors_all_are_as_likely_bit_for_bit():
     spec = Transitions(minibatch=50, update_to_data=1.0, learning_starts=0)
     plain, other = (one.start(0) for one in (spec, replace(spec, preference=Prioritized(alpha=0.0, beta=1.0))))

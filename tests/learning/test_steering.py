@@ -141,13 +141,8 @@ def test_a_flow_of_another_environment_is_refused(tmp_path, changes, said):
         replace(SPEC, reach=-1.0)
 
 
-def test_what_a_run_with_a_steered_flow_needs_is_said(tmp_path):
+def test_its_sizes_are_the_environment_s_and_no_update_reads_its_density():
     run = recipes.load("dsrl")
-    assert any("policy.flow=" in said for said in compose.check(run))
-    flowing = replace(run, policy=replace(run.policy, flow=str(tmp_path)))
-    assert compose.check(flowing) == []
-    with pytest.raises(ValueError, match=r"policy='Steered\("):
-        compose.check(replace(run, policy=recipes.load("sac").policy))
     with pytest.raises(ValueError, match="without a density"):
         compose.check(replace(run, update=recipes.load("sac").update))
     maze = recipes.load("dsrl", {"tasks.environment": "MountainCarContinuous-v0"})

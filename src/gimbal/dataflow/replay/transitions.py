@@ -105,7 +105,7 @@ class Transitions(AbstractStoreSpec):
         elif self.preference.by_error and TELLS_ERRORS not in learns.effects():
             yield Refusal(
                 f"{type(self.preference).__name__} draws by errors, and {type(learns).__name__} tells none of its values: "
-                "store.preference='Uniform()', or begin with sac, td3 or dqn"
+                "store.preference='Uniform()', or begin with sac, td3, dqn or dsrl"
             )
         elif self.prior is not None:
             yield from unlike(self.prior, whole)
