@@ -33,7 +33,7 @@ class AbstractUncertainty(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class TotalVariation(AbstractUncertainty):
-    """q with sum |q - p| / 2 <= ``radius``, on all states, by the dual (d-rectangular sets with one-hot features, arXiv:2510.14246):
+    """q with sum |q - p| / 2 <= ``radius``, on all states (arXiv:2510.14246, with one-hot features).
 
         inf_q q.V = max_x  p.min(V, x) - radius (x - min V)
 
@@ -50,7 +50,7 @@ class TotalVariation(AbstractUncertainty):
 
 @dataclass(frozen=True, kw_only=True)
 class Divergence(AbstractUncertainty):
-    """q with KL(q || p) <= ``radius`` nats, so on the states that p reaches, by the dual:
+    """q with KL(q || p) <= ``radius`` nats, so on the states that p reaches.
 
         inf_q q.V = max_x  - x log p.exp(-V / x) - x radius
 
