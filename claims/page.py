@@ -66,6 +66,7 @@ import roles_page  # noqa: E402
 import safe  # noqa: E402
 import safe_page  # noqa: E402
 import seeded  # noqa: E402
+import steered  # noqa: E402
 import swarm  # noqa: E402
 import terminal  # noqa: E402
 import terminal_page  # noqa: E402
@@ -99,6 +100,7 @@ One file a claim: the question, the rule by which it is decided, the command, th
 """
 PRIOR = {"return": "return", "recorded, of a minibatch": "prior", "seconds of CPU": "cpu"}
 ADDITIONS = {"return": "return", "weight by errors": "importance", "edited": "edited", "seconds of CPU": "cpu"}
+STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
 ROBUST = {"worst case": "worst case", "as it is": "as it is", "seconds of CPU": "cpu"}
 HORIZON = {
     "success after": "after",
@@ -237,6 +239,7 @@ def pages() -> dict[str, str]:
         safe_page.section(campaign.load(safe.RECORD)),
         tuned(prior, "Recorded episodes beside one's own", PRIOR),
         tuned(actor_critics, "Additions to soft actor-critic, early", ADDITIONS),
+        tuned(steered, "A frozen flow that is steered", STEERED),
         tuned(robust, "Caution where transitions are not as they were", ROBUST),
         two_modes_page.section(campaign.load(two_modes.RECORD)),
         tuned(proposals, "A choice among a flow's proposals", PROPOSALS),
