@@ -82,8 +82,9 @@ class RobustPolicyOptimization:
         Q_h(s, a) = clip(r(s, a) + inf_{q around P} q.V_{h+1} + ``bonus`` / sqrt(``prior`` + N(s, a)), 0, most)
         pi_h(a|s) ~ pi_ref(a|s) exp(``eta`` Q_h(s, a)),   V_h(s) = log sum_a pi_ref(a|s) exp(``eta`` Q_h(s, a)) / ``eta``
 
-    and the episode is played by pi. ``most`` is the largest return of the steps that are left. pi_ref is uniform; with ``trailing``
-    it is the policy of the episode before (mirror descent). Rewards, and so values, are 0 or above.
+    and the episode is played by pi. ``most`` is the largest return of the steps that are left. Rewards, and so values, are 0 or above.
+    pi_ref is the policy of the episode before (mirror descent), or uniform without ``trailing``: ``eta`` then has to be large, 100 for
+    returns below 1, and on a put the softmax cost what caution brought.
 
     A large ``prior`` makes what was rarely tried worth less, which is caution of another kind: on a put, 1 in place of .01 turned the
     plain learner into a robust one.
@@ -96,10 +97,10 @@ class RobustPolicyOptimization:
     """
 
     uncertainty: AbstractUncertainty = TotalVariation(radius=0.1)
-    eta: float = 100.0
+    eta: float = 1.0
     bonus: float = 0.1
     prior: float = 0.01
-    trailing: bool = False
+    trailing: bool = True
 
     def __post_init__(self) -> None:
         if not 0 < self.eta < math.inf or not self.bonus >= 0 or not self.prior > 0:
