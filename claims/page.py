@@ -11,6 +11,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+import actor_critics  # noqa: E402
 import age_page  # noqa: E402
 import balance  # noqa: E402
 import branches  # noqa: E402
@@ -64,11 +65,13 @@ import proposals  # noqa: E402
 import reviews  # noqa: E402
 import reward_gradients  # noqa: E402
 import reward_gradients_page  # noqa: E402
+import robust  # noqa: E402
 import roles  # noqa: E402
 import roles_page  # noqa: E402
 import safe  # noqa: E402
 import safe_page  # noqa: E402
 import seeded  # noqa: E402
+import steered  # noqa: E402
 import swarm  # noqa: E402
 import terminal  # noqa: E402
 import terminal_page  # noqa: E402
@@ -101,6 +104,9 @@ One file a claim: the question, the rule by which it is decided, the command, th
 
 """
 PRIOR = {"return": "return", "recorded, of a minibatch": "prior", "seconds of CPU": "cpu"}
+ADDITIONS = {"return": "return", "weight by errors": "importance", "edited": "edited", "seconds of CPU": "cpu"}
+STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
+ROBUST = {"worst case": "worst case", "as it is": "as it is", "seconds of CPU": "cpu"}
 HORIZON = {
     "success after": "after",
     "of 2 turns": "turns_2",
@@ -243,6 +249,9 @@ def pages() -> dict[str, str]:
         offline_page.section(campaign.load(offline.RECORD)),
         safe_page.section(campaign.load(safe.RECORD)),
         tuned(prior, "Recorded episodes beside one's own", PRIOR),
+        tuned(actor_critics, "Additions to soft actor-critic, early", ADDITIONS),
+        tuned(steered, "A frozen flow that is steered", STEERED),
+        tuned(robust, "Caution where transitions are not as they were", ROBUST),
         two_modes_page.section(campaign.load(two_modes.RECORD)),
         tuned(proposals, "A choice among a flow's proposals", PROPOSALS),
         gardo_page.section(campaign.load(gardo.RECORD)),

@@ -42,6 +42,7 @@ GROWS = "draws further rollouts of a group that is scored"
 DROPS_PROFILES = "drops groups that were drawn to learn of their tasks"
 SUPERSEDES = "drops groups whose task is asked again"
 FORWARD = "learns from samples, and needs no log-probabilities of steps"
+TELLS_ERRORS = "says how far off its values of single decisions are"
 LARGE = "is a model of the size that people pretrain"
 
 

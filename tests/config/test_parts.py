@@ -211,7 +211,7 @@ def test_only_parts_of_the_kind_are_meant():
 
 def test_an_interface_is_no_part(tmp_path):
     with pytest.raises(
-        ValueError, match=r"store.preference names no class; it must be one of AgeDecay, Uniform, such as"
+        ValueError, match=r"store.preference names no class; it must be one of AgeDecay, Prioritized, Uniform, such as"
     ):
         recipes.load("rlpd", {"store.preference": Text("{}")})
     with pytest.raises(ValueError, match="objective names no class; it must be an objective, such as"):

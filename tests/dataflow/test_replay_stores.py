@@ -16,8 +16,8 @@ from gimbal.advantages import GroupNormalized, LeafMean
 from gimbal.dataflow.packing import pack
 from gimbal.dataflow.replay.buffer import Buffer, joined
 from gimbal.dataflow.replay.once import Once
-from gimbal.dataflow.replay.preferences import AgeDecay
-from gimbal.dataflow.replay.transitions import FRESH, MOVE, Transitions, each, split
+from gimbal.dataflow.replay.preferences import AgeDecay, Prioritized
+from gimbal.dataflow.replay.transitions import FRESH, IMPORTANCE, MOVE, PLACE, Transitions, each, split
 from gimbal.objectives import TruncatedWeight
 from gimbal.policies.control import Steps
 from gimbal.policies.token import Tokens
@@ -124,6 +124,51 @@ def test_newer_ones_are_likelier_where_age_counts():
     counted, expected = torch.bincount(number_N.long()), torch.tensor([400.0, 800, 1200, 1600])
     assert float(((counted - expected) ** 2 / expected).sum()) < 16.3
     assert AgeDecay(span=10.0).weights(30)[-1] == pytest.approx(0.1)
+
+
+ERRORS = torch.tensor([1.0, 0.0, 8.0, 3.0])  # of decisions 0 to 3
+
+
+def by_errors(**settings):
+    """A store of four decisions that has heard how far off each is, and the rows of the move after a fifth, decision 4."""
+    preference = Prioritized(alpha=1.0, least=1e-9, **settings)
+    spec = Transitions(minibatch=4000, update_to_data=0.4, learning_starts=0, preference=preference, capacity=5)
+    store = spec.start(0)
+    first = drawn_of(store.take(rows([4])))
+    store.learned(first, lambda batch: ERRORS[batch.decisions.observation_NSO[:, 0, 0].long()])
+    return store, drawn_of(store.take(rows([1], start=4)))
+
+
+def test_those_that_are_furthest_off_are_likelier_and_count_less():
+    """Weights 1, 0, 8, 3 and, of what is new, 8 as well: chi-square of 3 degrees of freedom, its 99.9 % point is 16.3."""
+    store, drawn = by_errors(beta=1.0)
+    error, number_N = torch.cat([ERRORS, torch.tensor([8.0])]), drawn.decisions.observation_NSO.flatten().long()
+    counted, expected = torch.bincount(number_N, minlength=5), 4000 * error / 20
+    assert counted[1] == 0 and float(((counted - expected) ** 2 / expected)[expected > 0].sum()) < 16.3
+    weight_N = drawn.facts[IMPORTANCE][:, 0]
+    assert torch.allclose(weight_N, 1 / error[number_N]), "1 / (N P), in units of the largest, which is decision 0's"
+    assert store.metrics()["replay/importance"] == pytest.approx(float(weight_N.mean()), rel=1e-5)
+    assert bool((by_errors(beta=0.0)[1].facts[IMPORTANCE] == 1).all()), "no correction"
+
+
+def test_what_is_new_counts_as_far_off_as_the_worst_that_is_held_over_a_resume():
+    store, _ = by_errors()
+    store.take(rows([2], start=10))  # in the places of decisions 0 and 1
+    assert store.error_P.tolist()[:5] == [8, 8, 8, 3, 8]
+    resumed = store.spec.start(0)
+    resumed.load_state_dict(store.state_dict())
+    ours, theirs = (drawn_of(one.take(rows([4], start=30))) for one in (store, resumed))
+    assert torch.equal(ours.facts[PLACE], theirs.facts[PLACE]) and torch.equal(store.error_P[:5], resumed.error_P[:5])
+
+
+def test_by_no_power_of_errors_all_are_as_likely_bit_for_bit():
+    spec = Transitions(minibatch=50, update_to_data=1.0, learning_starts=0)
+    plain, other = (one.start(0) for one in (spec, replace(spec, preference=Prioritized(alpha=0.0, beta=1.0))))
+    for start in (0, 10, 20):
+        ours, theirs = (drawn_of(store.take(rows([3], start=start))) for store in (plain, other))
+        other.learned(theirs, lambda batch: batch.decisions.observation_NSO[:, 0, 0])
+        assert torch.equal(ours.decisions.observation_NSO, theirs.decisions.observation_NSO)
+        assert bool((theirs.facts[IMPORTANCE] == 1).all())
 
 
 def test_a_part_of_a_move_is_owed_to_the_next_step_and_the_ratio_is_kept_over_a_resume():

@@ -12,7 +12,7 @@ from torch.distributions.transforms import AffineTransform, TanhTransform
 
 from gimbal import recipes
 from gimbal.critics.actions import ActionValues
-from gimbal.dataflow.replay.transitions import MOVE, each
+from gimbal.dataflow.replay.transitions import IMPORTANCE, MOVE, each
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.soft_actor_critic import ACTS, NEXT, SoftActorCritic
@@ -349,3 +349,38 @@ def test_layer_norm_is_that_of_torch_in_each_network():
 def test_a_subset_of_more_networks_than_there_are_is_refused(wrong):
     with pytest.raises(ValueError, match="how many of the 2 networks"):
         SoftActorCritic(critic=CRITIC, subset=wrong)
+
+
+@pytest.mark.parametrize("recipe", ["sac", "td3", "dqn"])
+def test_errors_are_of_the_loss_and_weights_of_rows_act_on_the_critic_alone(recipe):
+    """In each update the mean of (y - Q)^2 that its metrics give is that of the errors it tells, of one network or choice."""
+    run = recipes.load(recipe, {"held_out": None})
+    update = run.update if recipe == "dqn" else replace(run.update, critic=replace(run.update.critic, members=1))
+    rows = recipes.load("sac" if recipe == "td3" else recipe, {"store.minibatch": 16, "store.learning_starts": 0})
+    trainer = Trainer(replace(run, store=rows.store, update=update, steps=2))
+    trainer.begin()
+    _, _, fresh = trainer.advance()
+    learner, store = trainer.learner, trainer.store
+    batch = learner.prepare(store.take(fresh))
+    batch = batch.select(torch.arange(16))
+    batch = batch.with_columns({MOVE: torch.zeros(16, dtype=torch.long), "weight": torch.full((16, 1), 1 / 16)})
+    error_N = learner.errors(batch)
+    assert error_N.shape == (16,) and float(error_N.min()) >= 0 and float(error_N.std()) > 0
+    name = "loss" if recipe == "dqn" else "q/loss"
+    half = 0.5 if recipe == "dqn" else 1.0
+
+    def first(batch):
+        return next(learner.method.losses(learner.models, batch))
+
+    assert first(batch).metrics[name] == pytest.approx(half * float(error_N.square().mean()), rel=1e-5)
+    weight_N = torch.rand(16)
+    weighed = first(batch.with_columns({IMPORTANCE: weight_N[:, None]}))
+    assert float(weighed.value.detach()) == pytest.approx(half * float((weight_N * error_N.square()).mean()), rel=1e-5)
+    assert weighed.metrics == first(batch).metrics, "figures are of all rows alike"
+    if recipe == "sac":
+        losses = [
+            [float(loss.value.detach()) for loss in learner.method.losses(learner.models, x)]
+            for x in (batch, batch.with_columns({IMPORTANCE: weight_N[:, None]}))
+        ]
+        assert losses[0][0] != losses[1][0] and losses[0][1] == losses[1][1]
+    trainer.close()

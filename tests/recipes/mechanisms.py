@@ -263,6 +263,7 @@ MECHANISMS: dict[str, Mechanism] = {
         policy__update=differs("q/target").by(update=replace(recipes.function("dqn")().update, double=False)),
         scale=differs("q/mean").by(policy=replace(recipes.function("dqn")().policy, scale=1.0)),
     ),
+    "per": of("dqn", 3, sooner=FEW, store=below("replay/importance").by(store=recipes.function("dqn")().store)),
     "drpo": of("grpo", objective=varies("contrast/share"), regularisers=above("kl/anchor")),
     "duet": of("grpo", 3, prompts=8, sooner={TokenPriced: {"tokens": 1000}}, budget=varies("budget/TokenPriced/price")),
     "duet_aborts": of(
@@ -586,6 +587,13 @@ MECHANISMS: dict[str, Mechanism] = {
         ),
         update=differs("weight/mean").by(update=replace(recipes.function("fisor")().update, beta=0.0, escape=0.0)),
     ),
+    "simba": of(
+        "sac",
+        3,
+        sooner=FEW,
+        policy=differs("loss").by(policy=recipes.function("sac")().policy),
+        update=differs("q/mean").by(update=recipes.function("sac")().update),
+    ),
     "swd": of(
         "sac",
         3,
@@ -609,6 +617,14 @@ MECHANISMS: dict[str, Mechanism] = {
         edit=above("proposals/edited").by(policy=replace(recipes.function("expo")().policy, edit=0.0)),
         update=differs("q/target").by(update=replace(recipes.function("expo")().update, subset=0)),
         policy__update=differs("flow/loss"),
+    ),
+    "dsrl": of(
+        "sac",
+        3,
+        sooner=FEW,
+        policy=above("steer/size").by(policy=replace(recipes.function("dsrl")().policy, reach=1e-3)),
+        update=above("latent/error").by(update=replace(recipes.function("dsrl")().update, gamma=0.0)),
+        policy__update=above("steer/size"),
     ),
     "fql": of(
         "sac",

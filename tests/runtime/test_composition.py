@@ -26,6 +26,7 @@ from gimbal.composition import Advice, Refusal
 from gimbal.controllers.stability import Stability
 from gimbal.dataflow.replay.buffer import Buffer
 from gimbal.dataflow.replay.once import Once
+from gimbal.dataflow.replay.preferences import Prioritized
 from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.dataflow.staleness import MaskStale
@@ -48,10 +49,12 @@ from gimbal.policies.paths import PathSampling
 from gimbal.recipes.core.grpo import grpo
 from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.dqn import dqn
+from gimbal.recipes.papers.control.dsrl import dsrl
 from gimbal.recipes.papers.control.expo import expo
 from gimbal.recipes.papers.control.mbpo import mbpo
 from gimbal.recipes.papers.control.pendulum import pendulum
 from gimbal.recipes.papers.control.pets import pets
+from gimbal.recipes.papers.control.rlpd import rlpd
 from gimbal.recipes.papers.control.sac import sac
 from gimbal.recipes.papers.control.td3 import td3
 from gimbal.recipes.papers.denoising.branch_grpo import branch_grpo
@@ -116,13 +119,20 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
     rules = [rule for file in files for rule in _sentences(file)]
     heard = [reason for changes, _, _ in (*REFUSALS, *ADVICE) for reason in said(**changes)]
     pytest.importorskip("h5py")
-    others = (OF_ANY_AGE, *OFF_POLICY.values(), *DENOISING.values(), *wrong_recordings.runs(tmp_path).values())
+    others = (
+        OF_ANY_AGE,
+        UNTRAINED,
+        *OFF_POLICY.values(),
+        *DENOISING.values(),
+        *wrong_recordings.runs(tmp_path).values(),
+    )
     heard += [verdict.reason for run in others for verdict in verdicts(run)]
     assert len(rules) > 60
     assert [rule for rule in rules if not any(re.fullmatch(rule, reason) for reason in heard)] == []
 
 
 OF_ANY_AGE = replace(sac(), update=replace(sac().update, stability=Stability()))
+UNTRAINED = dsrl()  # steers a flow that nobody trained
 OFF_POLICY = {  # what is refused of runs that learn from single decisions, by how it is said
     r"store='Transitions\(\)'": replace(sac(), store=Buffer()),
     r"staleness=Pace\(\)": replace(sac(), staleness=MaskStale()),
@@ -140,6 +150,15 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     r"set policy\.pick\.expectile=0\.5": replace(idql(), update=replace(idql().update, expectile=0.5)),
     r"EditedFlow learns none: policy\.pick='Best\(\)'": replace(
         expo(), policy=replace(expo().policy, pick=idql().policy.pick)
+    ),
+    r"update\.critic\.blocks is 1; set update\.critic\.blocks=0": replace(
+        idql(),
+        update=replace(idql().update, critic=replace(idql().update.critic, hidden=(64,), blocks=1, layer_norm=False)),
+    ),
+    r"the noise of a frozen flow, and SquashedGaussian has none": replace(dsrl(), policy=sac().policy),
+    r"none are kept of what store\.prior holds": replace(rlpd(), store=replace(rlpd().store, preference=Prioritized())),
+    "EditedFlow tells none of its values.*begin with sac, td3, dqn or dsrl": replace(
+        expo(), store=Transitions(preference=Prioritized())
     ),
     r"no density that another would change.*sampling\.temperature=1": replace(
         idql(), sampling=replace(idql().sampling, temperature=0.5)
@@ -300,8 +319,15 @@ def test_what_does_not_go_with_single_decisions_is_refused(said):
         == check(fql())
         == check(idql())
         == check(expo())
+        == check(replace(sac(), store=Transitions(preference=Prioritized())))
         == []
     )
+
+
+def test_a_flow_that_nobody_trained_is_advised_against(tmp_path):
+    (said,) = check(UNTRAINED)
+    assert "policy.flow=runs/RUN/last/model, of a run of idql" in said
+    assert check(replace(UNTRAINED, policy=replace(UNTRAINED.policy, flow=str(tmp_path)))) == []
 
 
 def test_recorded_data_that_are_wrong_are_refused_and_others_are_not(tmp_path):

@@ -17,7 +17,7 @@ from small import denoising_run, distilled_run, masked_run, rows, small_run
 
 from gimbal.advantages import NodeNormalized
 from gimbal.dataflow.curricula.tracked import Tracked
-from gimbal.dataflow.replay.preferences import AgeDecay
+from gimbal.dataflow.replay.preferences import AgeDecay, Prioritized
 from gimbal.dataflow.replay.recent import Recent
 from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.successes import Successes
@@ -77,6 +77,12 @@ def from_a_buffer():
     return replace(run, engine=replace(run.engine, slots=3, segment=7), store=store, policy=policy, **small)
 
 
+def by_errors():
+    """With the errors by which rows are drawn, in a buffer that has been written over."""
+    run = from_a_buffer()
+    return replace(run, store=replace(run.store, preference=Prioritized()))
+
+
 def in_a_world():
     """With the weights, moments and units of a learned world, and noise that lasts over the segments of an episode."""
     run = mbpo()
@@ -132,6 +138,7 @@ RUNS = {
     ),
     "control": lambda home: cart(),
     "control, from a buffer": lambda home: from_a_buffer(),
+    "control, by errors": lambda home: by_errors(),
     "control, a learned world": lambda home: in_a_world(),
     DENOISING: lambda home: denoising_run(),
     "masked text": lambda home: masked_run(),

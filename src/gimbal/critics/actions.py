@@ -10,12 +10,15 @@ from torch import nn
 from gimbal.ops import stable_hash
 from gimbal.policies.control import relu_mlp
 from gimbal.policies.ensemble import ActionValueNetwork
+from gimbal.policies.residual import ResidualActionValues, check_blocks
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActionValues:
     """``members`` networks that value an action given an observation; the smaller value of two overestimates less than one.
-    ``layer_norm`` (arXiv:1607.06450) before each ReLU bounds values far from the data by the last layer's weights."""
+    ``layer_norm`` (arXiv:1607.06450) before each ReLU bounds values far from the data by the last layer's weights. ``blocks``: each is
+    a linear layer, so many residual blocks with layer norms of the one width in ``hidden``, and a linear layer (SimBa,
+    arXiv:2410.09754; published: 2 of 512)."""
 
     observations: int
     actions: int
@@ -23,6 +26,7 @@ class ActionValues:
     members: int = 2
     bound: float = 1.0  # of actions: what an input of 1 stands for
     layer_norm: bool = False
+    blocks: int = 0
 
     def __post_init__(self) -> None:
         if self.members < 1 or not 0 < self.bound < math.inf:
@@ -30,10 +34,18 @@ class ActionValues:
                 f"ActionValues has members {self.members} (at least 1) and bound {self.bound} (above 0 and finite): the largest action"
             )
 
-    def load(self, seed: int) -> ActionValueNetwork:
+        check_blocks(self.hidden, self.blocks)
+        if self.blocks and self.layer_norm:
+            raise ValueError(
+                f"ActionValues has layer_norm and blocks {self.blocks}, which have layer norms of their own: drop one"
+            )
+
+    def load(self, seed: int) -> ActionValueNetwork | ResidualActionValues:
         # A separate stream: the run's policy is initialised from the same seed.
         first = stable_hash("Q", seed) % 2**63
         inputs = self.observations + self.actions
+        if self.blocks:
+            return ResidualActionValues(inputs, self.hidden[0], self.blocks, self.members, self.bound, first)
         return ActionValueNetwork(inputs, self.hidden, self.members, self.bound, first, self.layer_norm)
 
     def of_states(self, name: str, seed: int) -> nn.Module:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 LENGTH, REACH = 6, 20  # states of the river; steps of an episode in it
+RUNGS, TERM = 5, 10  # prices of the put above and below the first; steps until it lapses
 DEPTH, DIALS = 4, 3  # decisions of the lock, and the choices of each
 
 
@@ -82,6 +83,20 @@ def river() -> Problem:
                 transition_SAS[state, 1, at] = share
     reward_SA[0, 0], reward_SA[-1, 1] = 0.005, 1.0
     return Problem(transition_SAS=transition_SAS, reward_SA=reward_SA, horizon=REACH)
+
+
+def put(up: float = 0.5) -> Problem:
+    """An American put: the right to sell at a fixed price. Action 0 holds it, and the market goes up a rung with probability ``up``
+    and down one else; action 1 sells, which pays how many rungs the market is below the fixed price, over ``RUNGS``, and ends the
+    episode. In state 0 both prices are the same, in 1 the market is a rung above, in 2 one below, and so on."""
+    step_S = np.array([0, *(sign * far for far in range(1, RUNGS + 1) for sign in (1, -1))])
+    place = {int(step): state for state, step in enumerate(step_S)}
+    transition_SAS, reward_SA = np.zeros((len(step_S), 2, len(step_S))), np.zeros((len(step_S), 2))
+    for state, step in enumerate(step_S.tolist()):
+        for to, share in ((step + 1, up), (step - 1, 1 - up)):
+            transition_SAS[state, 0, place[max(-RUNGS, min(RUNGS, to))]] += share
+    reward_SA[:, 1] = np.maximum(0, -step_S) / RUNGS
+    return Problem(transition_SAS=transition_SAS, reward_SA=reward_SA, horizon=TERM)
 
 
 def combination() -> Problem:

@@ -113,6 +113,10 @@ class AbstractLearner(AbstractTrained):
         """Let parts remember the step just taken, and controllers move their coefficients by it; returns what both are at now."""
 
     @abstractmethod
+    def errors(self, batch: TrainBatch) -> Float[Tensor, " N"]:
+        """How far off the present values of each row's decision are, of an update that says so (``composition.TELLS_ERRORS``)."""
+
+    @abstractmethod
     def arrived(self, group: Group) -> None:
         """A group starts waiting for its batch."""
 

@@ -337,6 +337,9 @@ class Leader(AbstractLocalLearner):
     def step(self, batch: TrainBatch) -> Metrics:
         return self._all("step", None if batch is self.member.batch else batch.to(torch.device("cpu")))
 
+    def errors(self, batch: TrainBatch) -> Float[Tensor, " N"]:
+        raise AssertionError("an update that tells errors is refused with several ranks")
+
     def arrived(self, group: Group) -> None:
         """Nothing to do: anchors that listen to groups are refused with several ranks."""
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from gimbal import ops
@@ -126,6 +127,9 @@ class Learner(AbstractLocalLearner):
         self.models.seconds.clear()
         own = {f"lr/{name}": self.models.optimizers[name].param_groups[0]["lr"] for name in self.separate}
         return metrics | self.reports | ended | times | {"lr": self.learning_rate} | own
+
+    def errors(self, batch: TrainBatch) -> Float[Tensor, " N"]:
+        return self.method.errors(self.models, batch)
 
     def _passes(self, batch: TrainBatch) -> Metrics:
         """All updates of the weights on one batch; returns the mean of each metric over them."""

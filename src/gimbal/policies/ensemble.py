@@ -45,6 +45,19 @@ def through(
     return x_MKI
 
 
+def seen_and_done(
+    observation_KO: Float[Tensor, "K O"], action_KA: Float[Tensor, "K A"], bound: float, inputs: int
+) -> Float[Tensor, "K I"]:
+    """[o, a / ``bound``], what a critic reads, or ValueError."""
+    x_KI = torch.cat([observation_KO, action_KA / bound], dim=-1)
+    if x_KI.shape[1] != inputs:
+        raise ValueError(
+            f"the critic reads {inputs} numbers, but observation and action have {x_KI.shape[1]}: set "
+            "update.critic.observations and update.critic.actions"
+        )
+    return x_KI
+
+
 class ActionValueNetwork(nn.Module):
     """Q_m(o, a) for M networks of the same sizes at once: linear layers with ReLU between them on [o, a / ``bound``].
     ``layer_norm``: each ReLU sees g (x - mean) / spread + c, over the units of its layer, with g and c of each unit."""
@@ -60,12 +73,7 @@ class ActionValueNetwork(nn.Module):
         self.shifts = nn.ParameterList(nn.Parameter(torch.zeros(members, 1, width)) for width in width_L)
 
     def forward(self, observation_KO: Float[Tensor, "K O"], action_KA: Float[Tensor, "K A"]) -> Float[Tensor, "K M"]:
-        x_KI = torch.cat([observation_KO, action_KA / self.bound], dim=-1)
-        if x_KI.shape[1] != self.inputs:
-            raise ValueError(
-                f"the critic reads {self.inputs} numbers, but observation and action have {x_KI.shape[1]}: set "
-                "update.critic.observations and update.critic.actions"
-            )
+        x_KI = seen_and_done(observation_KO, action_KA, self.bound, self.inputs)
         x_MKI = x_KI.expand(self.members, -1, -1)
         scales = list(zip(weights_of(self.gains), weights_of(self.shifts), strict=True)) if self.gains else ()
         return through(x_MKI, self.weights, self.biases, torch.relu, scales).squeeze(-1).T

@@ -11,7 +11,8 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from gimbal.policies.base import Family
-from gimbal.policies.control import DENSITIES, AbstractBoundedSpec, AbstractRealPolicy, made, output_of, relu_mlp
+from gimbal.policies.control import DENSITIES, AbstractBoundedSpec, AbstractRealPolicy, made, output_of
+from gimbal.policies.residual import check_blocks, trunk
 
 LEAST_LOG_STD, MOST_LOG_STD = -5.0, 2.0
 EDGE = 1e-6  # nearer to its bound than this share of it, float32 does not know an action from the bound
@@ -27,12 +28,20 @@ class SquashedGaussianPolicy(AbstractRealPolicy):
     provides: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(
-        self, observations: int, actions: int, hidden: list[int], bound: float, seed: int, normalize: bool = False
+        self,
+        observations: int,
+        actions: int,
+        hidden: list[int],
+        bound: float,
+        seed: int,
+        normalize: bool = False,
+        blocks: int = 0,
     ) -> None:
         super().__init__()
         self.bounded(observations, actions, hidden, bound, normalize)
         # u begins near N(0, 1), which reaches all of (-bound, bound).
-        self.moments = relu_mlp([observations, *hidden, 2 * actions], seed)
+        self.moments = trunk(observations, hidden, 2 * actions, blocks, seed)
+        self.config |= {"blocks": blocks}
 
     def draw(
         self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
@@ -86,10 +95,17 @@ def _spread(temperature: Tensor, like: Tensor) -> Tensor:
 class SquashedGaussian(AbstractBoundedSpec):
     """A Gaussian policy squashed into (-``bound``, ``bound``), on ``observations`` inputs with ``actions`` continuous actions, or
     the one saved in the directory ``model``. Mean and deviation depend on the observation. ``normalize``: it sees observations in
-    units of their own spread.
+    units of their own spread. ``blocks``: so many residual blocks of the one width in ``hidden`` (SimBa, arXiv:2410.09754; published: 1
+    of 128, with ``normalize``).
     """
 
     family: ClassVar[Family] = DENSITIES
+
+    blocks: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_blocks(self.hidden, self.blocks)
 
     def load(self, seed: int = 0) -> SquashedGaussianPolicy:
         return made(SquashedGaussianPolicy, self, seed)

@@ -27,6 +27,7 @@ from gimbal.learning.updates.feasibility import FeasibilityGuided
 from gimbal.learning.updates.flow_q import FlowQ
 from gimbal.learning.updates.implicit_q import AbstractImplicitQ
 from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
+from gimbal.learning.updates.steered_flow import SteeredFlow
 from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.best_of import BestOf
 from gimbal.policies.categorical import Categorical
@@ -36,6 +37,7 @@ from gimbal.policies.greedy import Greedy
 from gimbal.policies.one_step import OneStep
 from gimbal.policies.planned import Planned
 from gimbal.policies.squashed import SquashedGaussian
+from gimbal.policies.steered import Steered
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.sizes import sized
 from gimbal.rewards.base import AbstractReward
@@ -63,7 +65,7 @@ _NAMES = {
     **dict.fromkeys(ENVIRONMENTS, "tasks.environment"),
 }
 # Policies by action type.
-REAL, CHOICES = ((Gaussian, SquashedGaussian, Deterministic, OneStep, BestOf), (Categorical, Greedy))
+REAL, CHOICES = ((Gaussian, SquashedGaussian, Deterministic, OneStep, BestOf, Steered), (Categorical, Greedy))
 READ_BY = ("prompt", "answer", "answer_after", "system", "chat")  # fields of Dataset that determine how a row is read
 
 
@@ -329,7 +331,7 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
             f"{run.tasks.source} takes {'continuous' if world.real else 'discrete'} actions, which {type(run.policy).__name__} does "
             f"not sample: start from {_begin(run, world.real)}"
         )
-    if isinstance(run.policy, SquashedGaussian | Deterministic | OneStep | BestOf | Planned):
+    if isinstance(run.policy, SquashedGaussian | Deterministic | OneStep | BestOf | Steered | Planned):
         sizes["policy.bound"] = world.bound
     if isinstance(run.policy, Greedy):  # that of the recipe is the size of its own environment's returns
         sizes["policy.scale"] = 1.0
@@ -337,7 +339,9 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
     if isinstance(learns, Dyna):
         sizes |= {f"update.world.{name}": size for name, size in {**both, "choices": not world.real}.items()}
         learns, at = learns.inside, "update.inside"
-    if isinstance(learns, SoftActorCritic | TD3 | AbstractImplicitQ | FeasibilityGuided | FlowQ | EditedFlow):
+    if isinstance(
+        learns, SoftActorCritic | TD3 | AbstractImplicitQ | FeasibilityGuided | FlowQ | EditedFlow | SteeredFlow
+    ):
         sizes |= {f"{at}.critic.{name}": size for name, size in {**both, "bound": world.bound}.items()}
     if isinstance(run.policy, Planned):
         sizes |= {f"policy.world.{name}": size for name, size in {**both, "choices": not world.real}.items()}

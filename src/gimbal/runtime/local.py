@@ -196,12 +196,12 @@ class Trainer:
         groups = self.store.join(groups, version, partial(judged_anew, self.run, self.policy, self.rewards, version))
         for group in groups:
             self.pipeline.selection.replayed(group)
-        generated = time.perf_counter()
-        fresh = pack(groups)
+        generated, fresh = time.perf_counter(), pack(groups)
         batch = self.pipeline.pace.trained(self.learner.prepare(self.store.take(fresh)), version)
         # The last moment at which the weights that sampled these groups still exist.
         self.learner.before_update(self.pipeline.held)
         metrics = self.learner.step(batch)
+        self.store.learned(batch, self.learner.errors)
         trained = time.perf_counter()
         metrics |= self._served() | self._observed(groups, seen, batch, version) | carried
         if FORK in self.run.workflow.requires and batch.decisions is not None:

@@ -8,6 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from jaxtyping import Float
+from torch import Tensor
+
 from gimbal.composition import AT_SAMPLING, AbstractPart, Advice, Composition, Refusal, Verdict
 from gimbal.dataflow.staleness import MaskStale, weighed
 from gimbal.records import Drop, Episode, Group, Rollout, TrainBatch
@@ -38,6 +41,10 @@ class AbstractStore(ABC):
     def take(self, fresh: TrainBatch) -> TrainBatch:
         """The rows of this step. ``fresh``: those of its groups."""
         return fresh
+
+    def learned(self, batch: TrainBatch, errors: Callable[[TrainBatch], Float[Tensor, " N"]]) -> None:
+        """The learner has taken its step on this batch, and ``errors`` says how far off its values of each row are now."""
+        return None
 
     @abstractmethod
     def metrics(self) -> dict[str, float]:

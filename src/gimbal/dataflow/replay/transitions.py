@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.composition import TELLS_ERRORS, Composition, Refusal, Verdict
 from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec, Judge
 from gimbal.dataflow.replay.preferences import AbstractPriority, Uniform
 from gimbal.dataflow.replay.recorded import recorded, unlike
@@ -27,13 +27,16 @@ HALF = 0.5  # of a minibatch: symmetric sampling
 MOVE = "replay/move"  # fact [N]: the number, over the whole run, of the move of the weights that a row is drawn for
 FRESH = -1  # in its place: the row has just come in, and is not drawn for any
 AHEAD = "replay/ahead"  # fact [N, S, n]: the rewards of the n steps that begin with this one, nan behind the last that is known
+PLACE = "replay/place"  # fact [N]: where a row lies, for a preference that goes by errors
+IMPORTANCE = "replay/importance"  # fact [N, S]: what it counts in a loss of values, for the same
 LEAST = 1024  # rows that there is room for at first
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transitions(AbstractStoreSpec):
     """Keeps the last ``capacity`` decisions. For each that comes in the weights move ``update_to_data`` times, each time by
-    ``minibatch`` of those that are held, which ``preference`` draws: any as likely as any other, or newer ones likelier.
+    ``minibatch`` of those that are held, which ``preference`` draws: any as likely as any other, newer ones likelier, or those whose
+    values are furthest off (``replay/importance`` is then the mean weight that corrects the losses for it).
 
     The first ``learning_starts`` decisions move nothing. What is left of a fraction of a move is owed to the next step, over a resume
     too, and ``replay/update_to_data`` is what was measured: moves so far by decisions since then.
@@ -94,6 +97,16 @@ class Transitions(AbstractStoreSpec):
             yield Refusal(
                 "Transitions says how often the weights move: store.update_to_data, and leave optimization.minibatches and epochs at 1"
             )
+        elif self.preference.by_error and self.prior is not None:
+            yield Refusal(
+                f"{type(self.preference).__name__} draws by errors, and none are kept of what store.prior holds: "
+                "store.preference='Uniform()', or leave store.prior out"
+            )
+        elif self.preference.by_error and TELLS_ERRORS not in learns.effects():
+            yield Refusal(
+                f"{type(self.preference).__name__} draws by errors, and {type(learns).__name__} tells none of its values: "
+                "store.preference='Uniform()', or begin with sac, td3, dqn or dsrl"
+            )
         elif self.prior is not None:
             yield from unlike(self.prior, whole)
         elif self.share != HALF:
@@ -123,6 +136,8 @@ class Ring(AbstractStore):
             0, dtype=torch.bool
         )  # whether the next place holds the next decision of the same row
         self.held = self.entered = self.moves = self.taken = 0
+        self.error_P = torch.zeros(0)  # of each place, where the preference goes by them
+        self.importance = math.nan  # mean, of this step's rows
         self.version = 0  # of the learner
         self.prior: Ring | None = None
 
@@ -133,9 +148,11 @@ class Ring(AbstractStore):
     def take(self, fresh: TrainBatch) -> TrainBatch:
         new, goes_on_K = each(fresh)
         self._enter(new, goes_on_K)
-        self.taken += 1
+        self.taken, self.importance = self.taken + 1, math.nan
         due = self.spec.worth(self.entered) - self.moves
         new = _for_move(new, torch.full((new.shape[0],), FRESH))
+        if self.spec.preference.by_error:
+            new = new.with_columns({PLACE: new.facts[MOVE]})
         if due <= 0:
             return new
         if (share := self._share() * self.spec.minibatch) % 1:  # what one minibatch rounds away, others make up for
@@ -150,7 +167,14 @@ class Ring(AbstractStore):
     def _minibatches(self, due: int, each_has: int) -> tuple[TrainBatch, Int[Tensor, " K"]]:
         """So many rows for each move that is due, and the numbers of these moves."""
         number_K = torch.arange(self.moves, self.moves + due).repeat_interleave(each_has)
-        return self._at(self._drawn(due * each_has)), number_K
+        place_K, ratio_K = self._drawn(due * each_has)
+        rows, preference = self._at(place_K), self.spec.preference
+        if preference.by_error:
+            importance_MK = preference.importance(ratio_K.reshape(due, each_has))
+            self.importance = float(importance_MK.mean())
+            importance_K1 = torch.from_numpy(importance_MK.astype(np.float32)).reshape(-1, 1)
+            rows = rows.with_columns({PLACE: place_K, IMPORTANCE: importance_K1})
+        return rows, number_K
 
     def _share(self) -> float:
         """The part of a minibatch that comes from the data, on average."""
@@ -172,16 +196,25 @@ class Ring(AbstractStore):
         rows = _for_move(*prior._minibatches(due, share))
         return rows.with_columns({"version_NS": torch.full_like(rows.column("version_NS", self), self.version)})
 
-    def _drawn(self, count: int) -> Int[Tensor, " K"]:
-        """Places, each drawn by itself."""
+    def _drawn(self, count: int) -> tuple[Int[Tensor, " K"], Float[np.ndarray, " K"]]:
+        """Places, each drawn by itself, and how many times likelier than by chance each was."""
         generator = philox("transitions", self.seed, self.taken)
-        weight_A = self.spec.preference.weights(self.held)
+        error_A = None
+        if self.spec.preference.by_error:
+            error_A = self.error_P[(self.entered - 1 - torch.arange(self.held)) % self.spec.capacity].double().numpy()
+        weight_A, ratio_K = self.spec.preference.weights(self.held, error_A), np.ones(count)
         if weight_A is None:
             age_K = generator.integers(self.held, size=count)
         else:
             sum_A = np.cumsum(weight_A)
             age_K = np.searchsorted(sum_A, generator.random(count) * sum_A[-1], side="right").clip(max=self.held - 1)
-        return torch.from_numpy((self.entered - 1 - age_K) % self.spec.capacity)
+            ratio_K = weight_A[age_K] * (self.held / sum_A[-1])
+        return torch.from_numpy((self.entered - 1 - age_K) % self.spec.capacity), ratio_K
+
+    def learned(self, batch: TrainBatch, errors: Callable[[TrainBatch], Float[Tensor, " N"]]) -> None:
+        place_N = batch.facts.get(PLACE)
+        if place_N is not None and int(place_N[0]) != FRESH:
+            self.error_P[place_N.cpu()] = errors(batch).float().cpu()
 
     def _at(self, place_K: Int[Tensor, " K"]) -> TrainBatch:
         """The rows at these places, each with the rewards of up to n steps and the observation behind the last of them."""
@@ -211,6 +244,8 @@ class Ring(AbstractStore):
         _write(self.rows, place_K, _map(lambda x: x[kept], new))
         # The place before the first of these holds the last decision of a row: what is written over was nobody's next but those'.
         self.goes_on_P[place_K] = goes_on_K[kept]
+        if self.spec.preference.by_error:
+            self.error_P[place_K] = self.error_P[: self.held].max() if self.held else 1.0
         self.held = min(self.entered, capacity)
 
     def _grow(self, like: TrainBatch, wanted: int) -> None:
@@ -225,19 +260,24 @@ class Ring(AbstractStore):
 
         self.rows = _map(wider, _map(lambda x: x[:0], like) if self.rows is None else self.rows)
         self.goes_on_P = wider(self.goes_on_P)
+        if self.spec.preference.by_error:
+            self.error_P = wider(self.error_P)
 
     def metrics(self) -> dict[str, float]:
         since = max(0, self.entered - self.spec.learning_starts)
         told = {"replay/held": float(self.held), "replay/moves": float(self.moves)}
         if self.spec.prior is not None:
             told["replay/prior"] = self._share()
+        if not math.isnan(self.importance):
+            told["replay/importance"] = self.importance
         return told | ({"replay/update_to_data": self.moves / since} if since else {})
 
     def state_dict(self) -> dict[str, Any]:
         rows = None if self.rows is None else _map(lambda x: x[: self.held].clone(), self.rows)
         held = {} if rows is None else {**_tensors(rows), "facts": dict(rows.facts), "decisions": rows.decisions}
         counts = {"held": self.held, "entered": self.entered, "moves": self.moves, "taken": self.taken}
-        return {"rows": held, "goes_on": self.goes_on_P[: self.held].clone(), **counts}
+        errors = {"errors": self.error_P[: self.held].clone()} if self.spec.preference.by_error else {}
+        return {"rows": held, "goes_on": self.goes_on_P[: self.held].clone(), **errors, **counts}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state["held"] > self.spec.capacity or (self.spec.capacity > state["held"] < state["entered"]):
@@ -248,6 +288,8 @@ class Ring(AbstractStore):
         self.held, self.entered, self.moves, self.taken = (state[n] for n in ("held", "entered", "moves", "taken"))
         self.rows = TrainBatch(**state["rows"]) if state["rows"] else None
         self.goes_on_P = state["goes_on"]
+        if self.spec.preference.by_error:
+            self.error_P = state["errors"]
 
 
 def each(batch: TrainBatch) -> tuple[TrainBatch, Bool[Tensor, " K"]]:

@@ -309,6 +309,10 @@ class AbstractUpdate(AbstractPart, ABC):
         """Episodes of a group without which it has nothing to compare: of which a group that lost samples is dropped."""
         return 1
 
+    def errors(self, models: Models, batch: TrainBatch) -> Float[Tensor, " N"]:
+        """|y - Q| of each row of one decision, of an update whose ``effects`` say that it tells them."""
+        raise AssertionError(f"{type(self).__name__} tells no errors")
+
     def step_factor(self, metrics: Mapping[str, float]) -> float:
         """Of the learning rates of one move, by the metrics of its minibatch."""
         return 1.0

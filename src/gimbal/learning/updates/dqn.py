@@ -10,9 +10,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.composition import TELLS_ERRORS, Composition, Refusal, Verdict
 from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
-from gimbal.learning.updates.off_policy import TARGET, AbstractOffPolicy, Explore, counted_of, means, steps_of, summed
+from gimbal.learning.updates.off_policy import (
+    TARGET,
+    AbstractOffPolicy,
+    Explore,
+    counted_of,
+    counting,
+    means,
+    steps_of,
+    summed,
+)
 from gimbal.policies.greedy import Greedy, GreedyPolicy
 from gimbal.records import TrainBatch
 
@@ -55,6 +64,9 @@ class DQN(AbstractOffPolicy):
             TARGET: ModelSpec(follows=POLICY, rate=self.tau),
         }
 
+    def effects(self) -> frozenset[str]:
+        return frozenset({TELLS_ERRORS})
+
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(Greedy):
             yield Refusal(
@@ -64,18 +76,21 @@ class DQN(AbstractOffPolicy):
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         policy: GreedyPolicy = models[POLICY]
-        steps, counted = steps_of(batch), counted_of(batch)
-        weight_K = counted(batch.facts["weight"])
+        weight_K = counted_of(batch)(batch.facts["weight"])
         target_K = self._target(models, batch)
-        q_K = policy.values(counted(steps.observation_NSO)).gather(-1, counted(steps.action_NSA))[:, 0]
+        q_K = _taken(policy, batch)
         error_K = (q_K - target_K).abs()
         near_K = error_K.clamp(max=self.huber)
         loss_K = near_K * (error_K - near_K / 2)
         yield Loss(
             of=(POLICY,),
-            value=summed(weight_K, loss_K),
+            value=summed(counting(batch, weight_K), loss_K),
             metrics=means(weight_K, {"loss": loss_K, "q/mean": q_K, "q/target": target_K}),
         )
+
+    @torch.no_grad()
+    def errors(self, models: Models, batch: TrainBatch) -> Float[Tensor, " N"]:
+        return (_taken(models[POLICY], batch) - self._target(models, batch)).abs()
 
     @torch.no_grad()
     def _target(self, models: Models, batch: TrainBatch) -> Float[Tensor, " K"]:
@@ -85,3 +100,9 @@ class DQN(AbstractOffPolicy):
         chooses_KV = models[POLICY].values(next_KO) if self.double else worth_KV
         reward_K, discount_K = self.backed(batch)
         return reward_K + discount_K * worth_KV.gather(-1, chooses_KV.argmax(-1, keepdim=True))[:, 0]
+
+
+def _taken(policy: GreedyPolicy, batch: TrainBatch) -> Float[Tensor, " K"]:
+    """The values of the choices that were taken."""
+    steps, counted = steps_of(batch), counted_of(batch)
+    return policy.values(counted(steps.observation_NSO)).gather(-1, counted(steps.action_NSA))[:, 0]

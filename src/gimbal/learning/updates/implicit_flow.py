@@ -111,7 +111,12 @@ def proposing(part: object, critic: ActionValues, whole: Composition) -> Iterato
             "policy='BestOf(observations=..., actions=..., bound=...)'"
         )
         return
-    for item in fields(critic):
+    if critic.blocks:
+        yield Refusal(
+            f"the policy scores its proposals by a copy of the critic, and its copy has no residual blocks: update.critic.blocks is "
+            f"{critic.blocks}; set update.critic.blocks=0"
+        )
+    for item in (item for item in fields(critic) if item.name != "blocks"):
         own, other = vars(policy)[item.name], vars(critic)[item.name]
         if own != other:
             yield Refusal(

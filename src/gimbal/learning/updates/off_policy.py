@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gimbal.dataflow.replay.transitions import AHEAD, FRESH, MOVE
+from gimbal.dataflow.replay.transitions import AHEAD, FRESH, IMPORTANCE, MOVE, split
 from gimbal.learning.updates.base import AbstractUpdate, Metrics, Models, Stateful
 from gimbal.policies.control import AbstractControlPolicy, Steps
 from gimbal.records import TrainBatch
@@ -77,8 +77,8 @@ class AbstractOnDecisions(AbstractUpdate):
         number_N = batch.facts.get(MOVE)
         fresh_N = batch.mask_NS.new_ones(batch.shape[0]) if number_N is None else number_N == FRESH
         told = self._enter(models, batch, fresh_N)
-        if number_N is not None and not bool(fresh_N.all()):
-            batch = batch.select((~fresh_N).nonzero()[:, 0])
+        if number_N is not None and 0 < (drawn := int((~fresh_N).sum())) < len(fresh_N):
+            batch = split(batch, [drawn, len(fresh_N) - drawn])[0]  # a view: what has come in stands behind it
         facts = dict(self.noises(models, batch))
         if number_N is not None and batch.shape[1] == 1 and bool(batch.mask_NS.all()):
             _, move_N, count_M = batch.facts[MOVE].unique_consecutive(return_inverse=True, return_counts=True)
@@ -164,6 +164,16 @@ def counted_of(batch: TrainBatch) -> Callable[[Tensor], Tensor]:
     if mask_NS.shape[1] == 1 and bool(mask_NS.all()):
         return lambda x_NSX: x_NSX.squeeze(1)
     return lambda x_NSX: x_NSX[mask_NS]
+
+
+def counting(batch: TrainBatch, weight_K: Float[Tensor, " K"]) -> Float[Tensor, " K"]:
+    """The weights in a loss of values: less where the store draws a decision more often than others."""
+    return weight_K * counted_of(batch)(batch.facts[IMPORTANCE]) if IMPORTANCE in batch.facts else weight_K
+
+
+def off_by(q_KM: Float[Tensor, "K M"], target_K: Float[Tensor, " K"]) -> Float[Tensor, " K"]:
+    """|y - Q|, the mean over networks."""
+    return (q_KM - target_K[:, None]).abs().mean(-1)
 
 
 def least(models: Models, batch: TrainBatch, worth_KM: Float[Tensor, "K M"], subset: int) -> Float[Tensor, " K"]:

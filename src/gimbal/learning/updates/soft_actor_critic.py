@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.composition import TELLS_ERRORS, Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
 from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
 from gimbal.learning.updates.off_policy import (
@@ -19,8 +19,10 @@ from gimbal.learning.updates.off_policy import (
     TARGET,
     AbstractOffPolicy,
     counted_of,
+    counting,
     least,
     means,
+    off_by,
     steps_of,
     summed,
 )
@@ -156,9 +158,13 @@ class SoftActorCritic(AbstractOffPolicy):
             TARGET: ModelSpec(follows=CRITIC, rate=self.tau),
             TEMPERATURE: ModelSpec(
                 load=lambda seed: Temperature(self.alpha),
-                optimizer=rates.adamw(self.temperature_learning_rate) if self.tune else None,
+                # A decay would pull alpha towards 1.
+                optimizer=replace(rates.adamw(self.temperature_learning_rate), weight_decay=0.0) if self.tune else None,
             ),
         }
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({TELLS_ERRORS})
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(SquashedGaussian):
@@ -185,7 +191,7 @@ class SoftActorCritic(AbstractOffPolicy):
         if self.conservative is not None:
             gap_K = self.conservative.penalty(models, batch, q_KM)
             loss_K, told = error_K + self.conservative.weight * gap_K, {**told, "q/gap": gap_K}
-        yield Loss(of=(CRITIC,), value=summed(weight_K, loss_K), metrics=means(weight_K, told))
+        yield Loss(of=(CRITIC,), value=summed(counting(batch, weight_K), loss_K), metrics=means(weight_K, told))
         action_KA, logprob_K = _drawn(models, seen_KO, counted(batch.facts[ACTS]))
         worth_KM = critic(normal_KO, action_KA)
         worth_K = worth_KM.mean(-1) if self.subset else worth_KM.min(-1).values
@@ -200,6 +206,12 @@ class SoftActorCritic(AbstractOffPolicy):
         # Neither term has a gradient of the other's weights: one pass back is enough for both.
         apart = summed(weight_K, held - entropy_K)
         yield Loss(of=(POLICY, TEMPERATURE), value=value - log_alpha * apart, metrics=metrics)
+
+    @torch.no_grad()
+    def errors(self, models: Models, batch: TrainBatch) -> Float[Tensor, " N"]:
+        steps, counted = steps_of(batch), counted_of(batch)
+        normal_KO = _acting(models).normal(counted(steps.observation_NSO))
+        return off_by(models[CRITIC](normal_KO, counted(steps.action_NSA)), self._target(models, batch))
 
     @torch.no_grad()
     def _target(self, models: Models, batch: TrainBatch) -> Float[Tensor, " K"]:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.composition import TELLS_ERRORS, Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import MOVE
 from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
@@ -20,7 +20,9 @@ from gimbal.learning.updates.off_policy import (
     AbstractOffPolicy,
     Explore,
     counted_of,
+    counting,
     means,
+    off_by,
     steps_of,
     summed,
 )
@@ -105,6 +107,9 @@ class TD3(AbstractOffPolicy):
             TARGET: ModelSpec(follows=CRITIC, rate=self.tau),
         }
 
+    def effects(self) -> frozenset[str]:
+        return frozenset({TELLS_ERRORS})
+
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(Deterministic):
             yield Refusal(
@@ -127,7 +132,7 @@ class TD3(AbstractOffPolicy):
         error_K = (q_KM - target_K[:, None]).square().sum(-1)
         yield Loss(
             of=(CRITIC,),
-            value=summed(weight_K, error_K),
+            value=summed(counting(batch, weight_K), error_K),
             metrics=means(weight_K, {"q/loss": error_K, "q/mean": q_KM.mean(-1), "q/target": target_K}),
         )
         if not self._acts(batch):
@@ -157,6 +162,13 @@ class TD3(AbstractOffPolicy):
         size_K = models[CRITIC](policy.normal(seen_KO), policy.mode(seen_KO))[:, 0].abs()
         scale = self.imitation.alpha / (counted(minibatch.facts["weight"]) * size_K).sum().clamp(min=1e-9)
         return minibatch.with_columns({SCALE: scale.expand(minibatch.shape)}), told
+
+    @torch.no_grad()
+    def errors(self, models: Models, batch: TrainBatch) -> Float[Tensor, " N"]:
+        policy: DeterministicPolicy = models[POLICY]
+        steps, counted = steps_of(batch), counted_of(batch)
+        q_KM = models[CRITIC](policy.normal(counted(steps.observation_NSO)), counted(steps.action_NSA))
+        return off_by(q_KM, self._target(models, batch))
 
     @torch.no_grad()
     def _target(self, models: Models, batch: TrainBatch) -> Float[Tensor, " K"]:

@@ -1,0 +1,164 @@
+"""Policies that choose the noise which a frozen flow turns into an action: a vector of real actions between bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from gimbal.composition import Advice, Composition, Verdict
+from gimbal.ops import stable_hash
+from gimbal.policies.base import Family
+from gimbal.policies.control import (
+    NO_DENSITY,
+    WEIGHTS,
+    AbstractBoundedSpec,
+    AbstractRealPolicy,
+    read_config,
+    read_weights,
+    without_density,
+)
+from gimbal.policies.flow import Velocity
+from gimbal.policies.gaussian import log_density
+from gimbal.policies.squashed import SquashedGaussianPolicy
+
+FLOW = "flow."  # what the flow's weights are called in a policy that was saved
+
+
+class SteeredPolicy(AbstractRealPolicy):
+    """a = bound g(o, w),  w = ``reach`` tanh(u),  u ~ N(mean(o), std(o)^2), where g leads from noise w to actions and never moves.
+
+    At a temperature T the variance of u is T times as large; 0 is g of the mode. It has no density in closed form. What stands for a
+    log-probability is log N(a; bound g(o, mode), bound^2), which shows whose weights drew an action; nothing is learned from it.
+    """
+
+    provides: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(
+        self,
+        observations: int,
+        actions: int,
+        hidden: list[int],
+        bound: float,
+        normalize: bool,
+        reach: float,
+        flow_steps: int,
+        flow_hidden: list[int],
+        seed: int,
+    ) -> None:
+        super().__init__()
+        self.bounded(observations, actions, hidden, bound, normalize)
+        self.config |= {"reach": reach, "flow_steps": flow_steps, "flow_hidden": flow_hidden}
+        self.flow_steps = flow_steps
+        self.flow = Velocity(observations, actions, tuple(flow_hidden), stable_hash("flow", seed) % 2**63)
+        self.flow.requires_grad_(False)
+        self.chooser = SquashedGaussianPolicy(observations, actions, hidden, reach, seed)
+
+    def act(self, observation_KO: Float[Tensor, "K O"], chosen_KA: Float[Tensor, "K A"]) -> Float[Tensor, "K A"]:
+        """Where the flow leads from this noise. It sees observations as they are: those that it was trained on."""
+        kind = next(self.flow.parameters()).dtype
+        return self.bound * self.flow.end(observation_KO.to(kind), chosen_KA.to(kind), self.flow_steps).float()
+
+    def choose(
+        self, observation_KO: Float[Tensor, "K O"], noise_KA: Float[Tensor, "K A"]
+    ) -> tuple[Float[Tensor, "K A"], Float[Tensor, " K"]]:
+        """Noise for the flow, with gradient, and its log-density in units of ``reach``."""
+        chosen_KA, logprob_K = self.chooser.sample(self.normal(observation_KO), noise_KA)
+        return chosen_KA, logprob_K + self.actions * math.log(self.chooser.bound)
+
+    def draw(
+        self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
+    ) -> tuple[Float[Tensor, "B A"], Float[Tensor, " B"]]:
+        chosen_BA, _ = self.chooser.draw(self.normal(observation_BO), noise_BA, temperature_B)
+        action_BA = self.act(observation_BO, chosen_BA)
+        return action_BA, torch.where(temperature_B > 0, self._nearness(observation_BO, action_BA), 0)
+
+    def assess(
+        self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
+    ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
+        nearness_K = self._nearness(observation_KO, action_KA)
+        return nearness_K, torch.full_like(nearness_K, math.nan)  # of an entropy, which it does not provide
+
+    def _nearness(self, observation_KO: Tensor, action_KA: Tensor) -> Float[Tensor, " K"]:
+        still_K = torch.zeros_like(action_KA[:, 0])
+        mode_KA, _ = self.chooser.draw(self.normal(observation_KO), torch.zeros_like(action_KA), still_K)
+        mean_KA = self.act(observation_KO, mode_KA)
+        return log_density(action_KA, mean_KA, torch.full_like(mean_KA, math.log(self.bound)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steered(AbstractBoundedSpec):
+    """Chooses the noise, within ``reach``, that a frozen flow turns into ``actions`` continuous actions in [-``bound``, ``bound``], on
+    ``observations`` inputs; or the policy saved in the directory ``model``.
+
+    ``flow`` is the directory of a policy that a run of idql or expo saved: its flow is taken, in ``flow_steps`` steps. Without one the
+    flow is not trained, and nearly the identity. ``normalize``: what chooses sees observations in units of their own spread.
+    """
+
+    family: ClassVar[Family] = NO_DENSITY
+
+    flow: str = ""
+    flow_steps: int = 10
+    reach: float = 1.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.flow_steps < 1 or not 0 < self.reach < math.inf:
+            raise ValueError(
+                f"Steered has flow_steps {self.flow_steps}, which is at least 1, and reach {self.reach}, the largest noise, above 0"
+            )
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from super().fits(whole)
+        yield from without_density(self, whole)
+        if not self.flow and not self.model:
+            yield Advice(
+                "policy.flow names no flow, so that one without training is steered: policy.flow=runs/RUN/last/model, of a run of idql"
+            )
+
+    def load(self, seed: int = 0) -> SteeredPolicy:
+        if self.model:
+            policy = SteeredPolicy(**read_config(self.model), seed=seed)
+            read_weights(policy, self.model)
+            return policy.eval()
+        policy = SteeredPolicy(
+            observations=self.observations,
+            actions=self.actions,
+            hidden=list(self.hidden),
+            bound=self.bound,
+            normalize=self.normalize,
+            reach=self.reach,
+            flow_steps=self.flow_steps,
+            flow_hidden=self._flow_hidden(),
+            seed=seed,
+        )
+        if self.flow:
+            from safetensors.torch import load_file
+
+            weights = load_file(Path(self.flow) / WEIGHTS)
+            policy.flow.load_state_dict(
+                {name.removeprefix(FLOW): x for name, x in weights.items() if name.startswith(FLOW)}
+            )
+        return policy.eval()
+
+    def _flow_hidden(self) -> list[int]:
+        """The sizes of the flow, or ValueError where it is none of this environment's."""
+        if not self.flow:
+            return list(self.hidden)
+        saved = read_config(self.flow)
+        if "edits" not in saved:
+            raise ValueError(f"{self.flow} holds no flow: policy.flow is a directory that a run of idql or expo saved")
+        own = {"observations": self.observations, "actions": self.actions, "bound": self.bound, "normalize": False}
+        for name, wanted in own.items():
+            if saved[name] != wanted:
+                raise ValueError(
+                    f"the flow in {self.flow} has {name} {saved[name]}, and here it must be {wanted}: train one with "
+                    f"policy.{name}={wanted}"
+                )
+        return saved["hidden"]
