@@ -101,3 +101,51 @@ def test_one_command_trains_in_the_environment_that_the_package_makes(tmp_path, 
     assert (
         len(rows) == 3 and 0 < rows[-1]["reward/mean"] <= 1 and not any("error" in name for row in rows for name in row)
     )
+
+
+@pytest.fixture
+def answering():
+    """A server that answers each message with what a list says; None: not at all."""
+    from websockets.sync.server import serve
+
+    said = []
+
+    def handle(socket):
+        for _ in socket:
+            if (answer := said.pop(0)) is not None:
+                socket.send(answer)
+
+    with serve(handle, "127.0.0.1", 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield said, f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "{}",
+        "[1]",
+        '{"type": "observation"}',
+        '{"type": "observation", "data": {"observation": [1, 2]}}',
+        '{"type": "observation", "data": {"reward": "good"}}',
+        '{"type": "observation", "data": {"reward": true}}',
+        '{"type": "observation", "data": {"done": "false"}}',
+        '{"type": "error", "data": "broken"}',
+        '{"type": "error", "data": {"code": "VALIDATION_ERROR", "errors": ["x"]}}',
+        "[" * 100_000,
+    ],
+)
+def test_what_is_not_the_protocol_is_a_failure(answering, answer):
+    said, address = answering
+    said.append(answer)
+    with pytest.raises(Failure, match=r"is not OpenEnv's protocol|broke off"):
+        OpenEnv(address=address).open().reset(Task(id="a"), 0)
+
+
+def test_an_answer_that_does_not_come_is_late(answering):
+    said, address = answering
+    said.append(None)
+    with pytest.raises(Failure, match=r"has not answered within 0\.3 seconds") as told:
+        OpenEnv(address=address, patience=0.3).open().reset(Task(id="a"), 0)
+    assert told.value.late

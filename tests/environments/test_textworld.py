@@ -37,6 +37,9 @@ def test_only_commands_of_the_game_reach_its_interpreter(tmp_path, monkeypatch):
         "look then script",
         "look, save",
         "tw-print",
+        "look\x00",
+        "\x00look",
+        "examine \ud800",
         "",
         "hm",
     ):

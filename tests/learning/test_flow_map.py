@@ -2,12 +2,16 @@
 
 import math
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from test_denoising_gradients import D, close, differences
 from torch import nn
+
+from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
+from gimbal.runtime import compose
 
 diffusers = pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
 
@@ -187,3 +191,12 @@ def test_what_cannot_be_a_map_is_refused_by_name():
     other.process = Process(diffusers.DDIMScheduler())
     with pytest.raises(ValueError, match=r"the teacher .* has the scheduler DDIMScheduler"):
         learner_of(policy, FlowMap(), teacher=other).prepare(batch_of(policy))
+
+
+def test_a_model_that_was_saved_with_jumps_is_asked_where_its_steps_end(tmp_path):
+    Denoiser(jumps=True).load().save(tmp_path / "model")
+    run = replace(flow_grpo(), policy=Denoiser(model=str(tmp_path / "model")))
+    with pytest.raises(
+        ValueError, match=r"set sampling.sampler=ode, or a model other than .*model, which was saved with it"
+    ):
+        compose.check(run)

@@ -176,3 +176,11 @@ def test_it_learns_the_robust_policy_from_episodes_of_the_unshifted_problem_and_
     assert worth(problem, plain) > worth(problem, robust) + 0.01
     flat = RobustPolicyOptimization(uncertainty=near, trailing=False)(problem, 300, np.random.default_rng(1))
     assert worth(problem, robust, near) > worth(problem, flat, near) + 0.01, "its steps add up"
+
+
+@pytest.mark.parametrize("uncertainty", [Divergence(radius=0.1), TotalVariation(radius=0.0)])
+def test_what_a_row_lacks_is_the_end_and_is_not_taken_for_caution(uncertainty):
+    whole_S, value_S = np.array([0.2, 0.5, 0.3]), np.array([0.0, 1.0, 2.0])
+    wanted = 0.4 * uncertainty.least(whole_S, value_S)
+    assert uncertainty.least(0.4 * whole_S, value_S) == pytest.approx(wanted, abs=1e-9)
+    assert uncertainty.least(0 * whole_S, value_S) == 0

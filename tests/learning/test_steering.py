@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -126,8 +127,8 @@ def test_the_flow_is_that_of_the_run_that_trained_it_whatever_the_sizes_here(tmp
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"bound": 1.0}, r"has bound 1\.0, and here it must be 1\.5: train one with policy\.bound=1\.5"),
-        ({"normalize": True}, r"train one with policy\.normalize=False"),
+        ({"bound": 1.0}, r"has bound 1\.0, and in this environment it must be 1\.5: train one here"),
+        ({"normalize": True}, r"has normalize True, and in this environment it must be False"),
     ],
 )
 def test_a_flow_of_another_environment_is_refused(tmp_path, changes, said):
@@ -183,3 +184,30 @@ def test_a_small_run_steers():
     metrics, *_ = trainer.advance()
     assert metrics["steer/size"] > 0 and metrics["latent/error"] > 0 and "entropy/sampled" not in metrics
     trainer.close()
+
+
+@pytest.mark.parametrize(
+    ("file", "held", "said"),
+    [
+        ("model.safetensors", b"cut", "does not load as Velocity"),
+        ("config.json", b'{"edits": ', "config.json is not JSON"),
+        (
+            "config.json",
+            b'{"edits": false, "hidden": [16]}',
+            "has observations None, and in this environment it must be",
+        ),
+        ("config.json", b"[]", "holds no configuration; policy.flow must be"),
+    ],
+)
+def test_a_damaged_flow_is_named(tmp_path, file, held, said):
+    _, flow = saved(tmp_path)
+    (Path(flow) / file).write_bytes(held)
+    with pytest.raises(ValueError, match=said):
+        replace(SPEC, flow=str(flow)).load(0)
+
+
+def test_a_policy_of_another_kind_is_named(tmp_path):
+    _, flow = saved(tmp_path)
+    for spec in (replace(SPEC, model=str(flow)), SquashedGaussian(**SIZES, model=str(flow))):
+        with pytest.raises(ValueError, match="was saved by another kind of policy than S"):
+            spec.load(0)

@@ -32,6 +32,7 @@ from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.dataflow.staleness import MaskStale
 from gimbal.engines.episodes import Episodes
 from gimbal.engines.native import Native
+from gimbal.engines.unmasking import Unmasking
 from gimbal.environments.conditions import Conditions
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
@@ -45,6 +46,7 @@ from gimbal.objectives.surrogates.total_ratio_weight import TotalRatioWeight
 from gimbal.objectives.surrogates.turn_sweep import TurnSweep
 from gimbal.policies.denoiser import Denoiser
 from gimbal.policies.gaussian import Gaussian
+from gimbal.policies.lora import LoRA
 from gimbal.policies.paths import PathSampling
 from gimbal.recipes.core.grpo import grpo
 from gimbal.recipes.papers.control.cartpole import cartpole
@@ -62,6 +64,7 @@ from gimbal.recipes.papers.denoising.dance_grpo import dance_grpo
 from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft
 from gimbal.recipes.papers.denoising.draft import draft
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
+from gimbal.recipes.papers.denoising.reflective_masking import reflective_masking
 from gimbal.recipes.papers.denoising.sol_rl import sol_rl
 from gimbal.recipes.papers.distillation.any_flow import any_flow
 from gimbal.recipes.papers.distillation.diffusion_opd import diffusion_opd
@@ -252,6 +255,12 @@ DENOISING = {  # what is refused of denoising, and of finished samples
     "asks it where the path ends: set sampling.sampler=ode, or policy.jumps=false": replace(
         any_flow(), sampling=dmd2().sampling
     ),
+    "the span of a step enters by weights of another layer.*set policy.lora=None": replace(
+        any_flow(), policy=replace(any_flow().policy, lora=LoRA(rank=2))
+    ),
+    "rounds of them is more than the proof of delivery allows: set engine.precision=float32": replace(
+        reflective_masking(), engine=Unmasking(precision="bfloat16")
+    ),
     "mean ones of whole steps: set policy.jumps=false": replace(
         draft(), policy=Denoiser(jumps=True), sampling=PathSampling(max_length=10, sampler="ode")
     ),
@@ -326,7 +335,7 @@ def test_what_does_not_go_with_single_decisions_is_refused(said):
 
 def test_a_flow_that_nobody_trained_is_advised_against(tmp_path):
     (said,) = check(UNTRAINED)
-    assert "policy.flow=runs/RUN/last/model, of a run of idql" in said
+    assert "policy.flow=runs/RUN/model, of a run of idql" in said
     assert check(replace(UNTRAINED, policy=replace(UNTRAINED.policy, flow=str(tmp_path)))) == []
 
 

@@ -20,8 +20,10 @@ from gimbal.policies.token import CausalLM, Sampling, Tokens
 from gimbal.recipes.papers.agents.kuhn import kuhn
 from gimbal.recipes.papers.agents.leduc import GAME, leduc
 from gimbal.records import Drop, Group, Rollout, Task
-from gimbal.runtime import compose
+from gimbal.runtime import checkpoint, compose
 from gimbal.runtime.local import Trainer
+from gimbal.workflows.belief_state import BeliefState
+from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.runner import Driven
 from gimbal.workflows.self_play import SelfPlay, chances_of, exploitability
 
@@ -320,3 +322,23 @@ def test_the_seats_may_be_two_players_who_both_learn(single_thread):
     assert set(batch.roles) == {"seat 0", "seat 1"} and metrics["grad_norm"] > 0 < metrics["grad_norm/seat 1"]
     for name in ("policy", "seat 1"):
         assert any(not torch.equal(weight, before[key]) for key, weight in models[name].state_dict().items()), name
+
+
+def test_a_checkpoint_with_matches_in_the_middle_goes_on_to_the_same_bits(tmp_path):
+    run = replace(
+        kuhn(), prompts_per_step=2, num_generations=4, max_staleness=1, engine=replace(kuhn().engine, slots=6)
+    )
+    trainer = Trainer(run)
+    trainer.advance()
+    trainer.save(tmp_path, {"tokens": 0})
+    with (checkpoint.newest(tmp_path) / "state.pt").open("rb") as file:
+        assert b"games\nTurn" in file.read(), "a match is under way"
+    again = Trainer(run, checkpoint.newest(tmp_path))
+    for one, other in ((trainer.advance(), again.advance()) for _ in range(2)):
+        assert one[0]["loss"] == other[0]["loss"] and torch.equal(one[2].version_NS, other[2].version_NS)
+
+
+def test_a_game_of_several_seats_is_none_for_one():
+    for of_one in (Dialogue, BeliefState):
+        with pytest.raises(ValueError, match=r"a game of several seats: workflow='SelfPlay\(game=Game\(\)\)'"):
+            of_one(tool=Game())

@@ -105,6 +105,13 @@ class Decoder:
         """Since the last call; {} without a drafter."""
         return {} if self.drafts is None or self.pace is None else {**self.pace.metrics(), **self.drafts.metrics()}
 
+    def rest(self) -> None:
+        """Free what is held for the next passes."""
+        if self.graphs is not None:
+            self.graphs.forget()
+        if self.drafts is not None:
+            self.drafts.rest()
+
     @property
     def spare(self) -> int:
         """Positions beyond the limit of a row, where it is padded because other rows draft more."""

@@ -20,7 +20,7 @@ from gimbal.engines.cache import EXTENT, SlotCache, read_on
 class Graphs:
     """Logits after one further token of the live rows, by replay.
 
-    The first pass of a shape runs as usual, which also sets up the libraries that it calls; the second is recorded. All graphs share
+    The first pass of a shape runs as usual, which also sets up the kernels that it calls; the second is recorded. All graphs share
     one pool of memory and one table of logits, since each result is read before the next pass. A cache that moves or is freed ends
     all of them.
     """
@@ -38,40 +38,47 @@ class Graphs:
         self, id_B1: Int[Tensor, "B one"], position_B1: Int[Tensor, "B one"], extent: int
     ) -> Float[Tensor, "B one V"]:
         if self._epoch != self.slots.epoch:
-            self._forget()
+            self.forget()
         n, shape = len(id_B1), rounded(len(id_B1), extent, self.slots.slots, self.slots.capacity)
-        if shape not in self._seen or self._token_2B is None:
+        rows, extent = shape
+        if self._token_2B is None:
+            self._token_2B = id_B1.new_zeros(2, self.slots.slots)
+        token_2B = self._token_2B[:, :rows]
+        token_2B[0, :n], token_2B[1, :n] = id_B1[:, 0], position_B1[:, 0]
+        token_2B[:, n:] = 0
+        if shape not in self._seen or self._logits_BV is None:
             self._seen.add(shape)
-            logits_B1V = read_on(self.model, self.slots, id_B1, position_B1, extent)
-            if self._token_2B is None:
-                self._token_2B = id_B1.new_zeros(2, self.slots.slots)
+            logits_B1V = read_on(self.model, self.slots, token_2B[0, :, None], token_2B[1, :, None], extent)
+            if self._logits_BV is None:
                 self._logits_BV = logits_B1V.new_zeros(self.slots.slots, logits_B1V.shape[-1])
-            return logits_B1V
-        assert self._logits_BV is not None
-        self._token_2B[0, :n], self._token_2B[1, :n] = id_B1[:, 0], position_B1[:, 0]
-        self._token_2B[:, n : shape[0]] = 0
+            return logits_B1V[:n]
         if shape not in self._recorded:
-            self._recorded[shape] = self._record(shape, self._token_2B, self._logits_BV)
+            self._recorded[shape] = self._record(token_2B, extent, self._logits_BV[:rows])
         self._recorded[shape].replay()
         return self._logits_BV[:n, None]
 
-    def _record(self, shape: tuple[int, int], token_2B: Tensor, logits_BV: Tensor) -> torch.cuda.CUDAGraph:
-        rows, extent = shape
+    def forget(self) -> None:
+        """End all graphs, and free what they hold."""
+        self._seen, self._recorded, self._pool, self._logits_BV = set(), {}, None, None
+        self._epoch = self.slots.epoch
+
+    def _record(
+        self, token_2R: Int[Tensor, "two R"], extent: int, logits_RV: Float[Tensor, "R V"]
+    ) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         try:
-            with torch.cuda.graph(graph, pool=self._pool):
-                found = read_on(self.model, self.slots, token_2B[0, :rows, None], token_2B[1, :rows, None], extent)
-                logits_BV[:rows] = found[:, 0]
+            # Other threads may allocate meanwhile: the learner, where it is not the sampler's.
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                found = read_on(self.model, self.slots, token_2R[0, :, None], token_2R[1, :, None], extent)
+                logits_RV.copy_(found[:, 0])
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             raise ValueError(
                 f"{type(self.model).__name__} cannot be recorded as a CUDA graph: engine.graphs=false samples without ({error})"
             ) from error
         return graph
-
-    def _forget(self) -> None:
-        self._seen, self._recorded, self._pool = set(), {}, None
-        self._epoch = self.slots.epoch
 
 
 def rounded(rows: int, extent: int, slots: int, capacity: int) -> tuple[int, int]:

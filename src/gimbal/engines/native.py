@@ -180,8 +180,7 @@ class NativeEngine(AbstractEngine):
         assert not self.in_flight, "an engine rests when nothing is in flight"
         self.copy.move(torch.device("cpu"))
         self.slots.clear()
-        if self.decoder.drafts is not None:
-            self.decoder.drafts.rest()
+        self.decoder.rest()
         self._forget()
 
     def _forget(self) -> None:

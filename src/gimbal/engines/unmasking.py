@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.engines.base import AbstractEngineSpec, Request, check_slots
 from gimbal.engines.precision import Precision
 from gimbal.engines.stepwise import AbstractStepwise
@@ -267,6 +268,14 @@ class Unmasking(AbstractEngineSpec):
         check_slots(self.slots)
         if self.precision not in TOLERANCE:
             raise ValueError(f"engine.precision is {self.precision}; choose among {', '.join(TOLERANCE)}")
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        sampling, coarse = whole.run.sampling, self.precision != "float32"
+        if isinstance(sampling, MaskedSampling) and sampling.reviews and sampling.spread and coarse:
+            yield Refusal(
+                f"a review divides probabilities by sampling.spread, and what {self.precision} rounds of them is more than the "
+                "proof of delivery allows: set engine.precision=float32"
+            )
 
     def start(self, policy: AbstractPolicy) -> UnmaskingEngine:
         if not isinstance(policy, MaskedPolicy):

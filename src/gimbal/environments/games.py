@@ -89,6 +89,13 @@ class AbstractGame(AbstractEnvironmentSpec, ABC):
         """How many tokens an action has at most; None: it is a turn, which the policy ends."""
 
 
+def of_one(tool: AbstractEnvironmentSpec, whose: str) -> None:
+    """Refuse a game of several seats where one policy acts alone."""
+    if isinstance(tool, AbstractGame):
+        name = type(tool).__name__
+        raise ValueError(f"{whose}.tool is {name}, a game of several seats: workflow='SelfPlay(game={name}())'")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Game(AbstractGame):
     """A game for two that OpenSpiel knows (kuhn_poker, leduc_poker, tic_tac_toe, ...), played at one table.

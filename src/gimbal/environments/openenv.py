@@ -25,10 +25,10 @@ class OpenEnv(AbstractEnvironmentSpec):
     back is shown as it is in the field ``shown`` of the observation; with "" all of it, as JSON. The reward is the server's, and done
     ends the episode: the protocol does not tell an end from a cut. ``reset`` is given the task's seed, and the task's column ``reset``.
 
-    Each episode has a session of its own, and waits for one up to ``patience`` seconds where all are taken. A server that cannot be
-    reached, breaks off or answers with an error has failed (``environment_error``), but for an action that it does not take: that is
-    the policy's, and is told to it. With ``repeats=False`` it need not answer the same to the same actions: a resumed run gives up the
-    episodes that it cannot bring back, where it would end otherwise.
+    Each episode has a session of its own, and waits for one up to ``patience`` seconds where all are taken, and as long for each
+    answer. A server that cannot be reached, breaks off or answers with an error has failed (``environment_error``), but for an action
+    that it does not take: that is the policy's, and is told to it. With ``repeats=False`` it need not answer the same to the same actions: a resumed
+    run gives up the episodes that it cannot bring back, where it would end otherwise.
     """
 
     address: str
@@ -78,7 +78,7 @@ class RemoteSession(AbstractEnvironment):
         if told["type"] != "error":
             return self._moment(told)
         if told["data"].get("code") == "VALIDATION_ERROR":
-            why = "; ".join(str(one.get("msg")) for one in told["data"].get("errors", ()))
+            why = "; ".join(str(one.get("msg")) for one in told["data"].get("errors") or ())
             return Moment(observation=f"That is no action: {why}", calls=1, errors=1)
         raise self._wrong(told)
 
@@ -109,11 +109,15 @@ class RemoteSession(AbstractEnvironment):
                 ConnectionClosed
             ):  # a session that is refused is closed at once; why is the last that it says
                 self._socket.send(json.dumps(message))
-            told = json.loads(self._socket.recv())
-        except (OSError, WebSocketException, ValueError) as error:
+            told = json.loads(self._socket.recv(timeout=self.spec.patience))
+        except TimeoutError as error:
+            self.close()
+            why = f"{self.spec.address} has not answered within {self.spec.patience:g} seconds"
+            raise Failure(why, late=True) from error
+        except (OSError, WebSocketException, ValueError, RecursionError) as error:
             self.close()
             raise Failure(f"{self.spec.address} broke off: {error}") from error
-        if not isinstance(told, dict) or told.get("type") not in ("observation", "error"):
+        if not _spoken(told):
             raise Failure(f"{self.spec.address} answers with {str(told)[:80]!r}, which is not OpenEnv's protocol")
         return told
 
@@ -134,3 +138,16 @@ class RemoteSession(AbstractEnvironment):
 
     def _wrong(self, told: dict[str, Any]) -> Failure:
         return Failure(f"{self.spec.address} says {told['data'].get('code')}: {told['data'].get('message')}")
+
+
+def _spoken(told: Any) -> bool:
+    """Whether it is an answer of the protocol, in all that is read of it."""
+    data = told.get("data") if isinstance(told, dict) else None
+    if not isinstance(data, dict):
+        return False
+    if told.get("type") == "error":
+        errors = data.get("errors") or []
+        return isinstance(errors, list) and all(isinstance(one, dict) for one in errors)
+    seen, done, earned = data.get("observation") or {}, data.get("done"), data.get("reward")
+    number = earned is None or (isinstance(earned, int | float) and not isinstance(earned, bool))
+    return told.get("type") == "observation" and isinstance(seen, dict) and done in (None, True, False) and number

@@ -43,6 +43,7 @@ class TextWorldTasks(AbstractGenerated):
 
     def task(self, index: int) -> Task:
         shape = (self.rooms, self.objects, self.quest)
+        _package()  # that it is missing is said here, and not by every world
         columns = {"messages": [{"role": "system", "content": RULES}], "world": shape}
         name = f"textworld/{'x'.join(map(str, shape))}"
         seed = stable_hash("textworld", *shape, self.seed, index) % 2**31
@@ -92,7 +93,9 @@ class World(AbstractEnvironment):
     def step(self, action: str) -> Moment:
         line = (action.strip().splitlines() or [""])[-1].lower().strip(" .!>")
         words = re.findall(r"[\w'-]+", line)
-        if not words or words[0] not in self._verbs or re.search(r"[.,;]|\bthen\b", line):
+        # The interpreter is C: a NUL ends the process, and half a surrogate cannot be passed on.
+        plain = line.isascii() and line.isprintable()
+        if not plain or not words or words[0] not in self._verbs or re.search(r"[.,;]|\bthen\b", line):
             return Moment(
                 observation=f"That is no command. One begins with {', '.join(sorted(self._verbs))}.", calls=1, errors=1
             )

@@ -28,7 +28,7 @@ class AbstractUncertainty(ABC):
     def least(
         self, transition_XS: Float[np.ndarray, "*X S"], value_S: Float[np.ndarray, " S"]
     ) -> Float[np.ndarray, "*X"]:
-        """The smallest mean of the values over each set. A row of 0 is the end, and worth 0."""
+        """The smallest mean of the values over each set. What a row lacks to a sum of 1 is the end, and worth 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,8 @@ class TotalVariation(AbstractUncertainty):
 
 @dataclass(frozen=True, kw_only=True)
 class Divergence(AbstractUncertainty):
-    """q with KL(q || p) <= ``radius`` nats, so on the states that p reaches.
+    """q with KL(q || p) <= ``radius`` nats, so on the states that p reaches. Of a row that lacks some of its mass, p is what is there,
+    scaled to a sum of 1, and the least mean is scaled back.
 
         inf_q q.V = max_x  - x log p.exp(-V / x) - x radius
 
@@ -60,17 +61,18 @@ class Divergence(AbstractUncertainty):
     def least(
         self, transition_XS: Float[np.ndarray, "*X S"], value_S: Float[np.ndarray, " S"]
     ) -> Float[np.ndarray, "*X"]:
-        spread = float(np.ptp(value_S))
+        spread, mass_X = float(np.ptp(value_S)), transition_XS.sum(-1)
         if self.radius == 0 or spread == 0:
-            return transition_XS @ value_S
+            return np.asarray(transition_XS @ value_S)
+        transition_XS = transition_XS / np.where(mass_X > 0, mass_X, 1.0)[..., None]
         lowest_X = np.where(transition_XS > 0, value_S, np.inf).min(-1)
         lowest_X = np.where(np.isfinite(lowest_X), lowest_X, 0.0)
         above_XS = np.where(transition_XS > 0, value_S - lowest_X[..., None], 0.0)
 
         def dual(log_X: np.ndarray) -> np.ndarray:
             x_X = np.exp(log_X)
-            mass_X = (transition_XS * np.exp(-above_XS / x_X[..., None])).sum(-1)
-            return lowest_X - x_X * (np.log(np.where(mass_X > 0, mass_X, 1.0)) + self.radius)
+            tilted_X = (transition_XS * np.exp(-above_XS / x_X[..., None])).sum(-1)
+            return lowest_X - x_X * (np.log(np.where(tilted_X > 0, tilted_X, 1.0)) + self.radius)
 
         # It is concave in x, so it has one top on any scale of x; x near 0 is the least value itself.
         low_X = np.full(lowest_X.shape, math.log(spread) - 20.0)
@@ -81,7 +83,7 @@ class Divergence(AbstractUncertainty):
             right_X = dual(one_X) < dual(two_X)
             low_X, high_X = np.where(right_X, one_X, low_X), np.where(right_X, high_X, two_X)
         found_X = np.clip(dual((low_X + high_X) / 2), lowest_X, transition_XS @ value_S)
-        return np.where(transition_XS.any(-1), found_X, 0.0)
+        return np.asarray(mass_X * found_X)
 
 
 EXACT = TotalVariation(radius=0.0)  # transitions are as they are said to be

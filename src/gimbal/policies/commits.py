@@ -14,6 +14,7 @@ from gimbal.records import AbstractDecisions, AbstractSampling
 
 WHERE = -1  # in the place of a cell: the decision chose which cells to commit
 REVIEW = -2  # and here, which cells of a full text to mask again
+MOST_REVIEWS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,8 +202,10 @@ class MaskedSampling(AbstractSampling):
             raise ValueError(f"sampling.threshold is {self.threshold}; it is a probability, from 0 to 1")
         if not 0 <= self.keep <= 1:
             raise ValueError(f"sampling.keep is {self.keep}; it is a probability, from 0 to 1")
-        if self.reviews < 0:
-            raise ValueError(f"sampling.reviews is {self.reviews}; it must be 0 (no text is read again) or above")
+        if not 0 <= self.reviews <= MOST_REVIEWS:
+            raise ValueError(
+                f"sampling.reviews is {self.reviews}; it must be from 0 (no text is read again) to {MOST_REVIEWS}"
+            )
         if self.reviews and self.block:
             raise ValueError(
                 f"sampling.reviews={self.reviews} reads whole texts again, and sampling.block={self.block} fills them in by parts: set "

@@ -346,27 +346,48 @@ def made(kind: Callable[..., P], spec: AbstractPolicySpec, seed: int) -> P:
     """The policy that was saved in the specification's directory ``model``; where that is empty, one by its other fields."""
     sizes = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(spec).items()}
     model = str(sizes.pop("model"))
-    policy = kind(**(read_config(model) if model else sizes), seed=seed)
-    if model:
-        read_weights(policy, model)
+    return saved(kind, model, seed) if model else kind(**sizes, seed=seed).eval()
+
+
+def saved(kind: Callable[..., P], directory: str, seed: int) -> P:
+    """The policy that was saved in this directory, or ValueError where it is of another kind."""
+    try:
+        policy = kind(**read_config(directory), seed=seed)
+    except TypeError as error:
+        name = getattr(kind, "__name__", "this policy")
+        raise ValueError(
+            f"policy.model={directory} was saved by another kind of policy than {name}: {error}"
+        ) from error
+    read_weights(policy, directory)
     return policy.eval()
 
 
-def read_config(directory: str) -> dict[str, Any]:
-    """The configuration saved in this directory."""
+def read_config(directory: str, field: str = "policy.model") -> dict[str, Any]:
+    """The configuration saved in this directory, which ``field`` names."""
     path = Path(directory) / CONFIG
     if not path.is_file():
-        raise ValueError(f"{directory} holds no {CONFIG}; policy.model must be a directory that a control run saved")
-    return json.loads(path.read_text())
+        raise ValueError(
+            f"{directory} holds no {CONFIG}; {field} must be a directory that a control run saved, as runs/RUN/model"
+        )
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} holds no configuration; {field} must be a directory that a control run saved")
+    return found
 
 
-def read_weights(policy: AbstractControlPolicy, directory: str) -> None:
-    """Load the weights saved in this directory into a policy made from its configuration."""
+def read_weights(module: nn.Module, directory: str, part: str = "") -> None:
+    """Load the weights saved in this directory, or those whose names begin with ``part``, into what was made from its
+    configuration."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
-        policy.load_state_dict(load_file(Path(directory) / WEIGHTS))
+        weights = load_file(Path(directory) / WEIGHTS)
+        own = {name.removeprefix(part): weight for name, weight in weights.items() if name.startswith(part)}
+        module.load_state_dict(own)
     except (OSError, SafetensorError, RuntimeError) as error:
         # A missing file, a truncated file, and tensors of other shapes.
-        raise ValueError(f"{directory}/{WEIGHTS} does not load as {type(policy).__name__}: {error}") from error
+        raise ValueError(f"{directory}/{WEIGHTS} does not load as {type(module).__name__}: {error}") from error

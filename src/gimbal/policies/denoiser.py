@@ -47,7 +47,7 @@ class DenoiserPolicy(AbstractPolicy):
         self.process, self.guidance, self.batch = parts.process, guidance, batch
         config = parts.network.config
         size = config.sample_size
-        self.jumps = diffusers.told_spans(parts.network)
+        self.jumps = diffusers.told_spans(parts.network.config)
         channels = config.in_channels - self.jumps
         self.sample_shape = (channels, *([size, size] if isinstance(size, int) else size))
         transformer = diffusers.CLASSES in config
@@ -124,9 +124,8 @@ class DenoiserPolicy(AbstractPolicy):
                 label_B = torch.cat([label_B, label_B[:1].expand(missing)])
             labels = label_B if self.classes else None
             said.append(self.model(x_BD.to(self.model.dtype), timestep=time_B, class_labels=labels).sample[:k].float())
-        return torch.cat(said)[
-            :, : self.sample_shape[0]
-        ]  # a network that learned variances returns them after the rest
+        # A network that learned variances returns them after the rest.
+        return torch.cat(said)[:, : self.sample_shape[0]]
 
     def evaluate(
         self,
@@ -233,10 +232,17 @@ class Denoiser(AbstractPolicySpec):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
         sampling = whole.run.sampling
-        if self.jumps and isinstance(sampling, PathSampling) and sampling.sampler != ODE:
+        saved = self._told_spans()
+        if (self.jumps or saved) and isinstance(sampling, PathSampling) and sampling.sampler != ODE:
+            other = f"a model other than {self.model}, which was saved with it" if saved else "policy.jumps=false"
             yield Refusal(
                 f"policy.jumps=true has a network say where a step ends, and sampling.sampler={sampling.sampler} asks it where the "
-                "path ends: set sampling.sampler=ode, or policy.jumps=false"
+                f"path ends: set sampling.sampler=ode, or {other}"
+            )
+        if self.jumps and not saved and self.lora is not None:
+            yield Refusal(
+                "policy.lora trains linear layers, and the span of a step enters by weights of another layer, which are 0 before "
+                "training and would stay so: set policy.lora=None"
             )
         if isinstance(sampling, PathSampling) and sampling.sampler == ODE and not whole.doing(FORWARD):
             yield Refusal(
@@ -252,9 +258,16 @@ class Denoiser(AbstractPolicySpec):
                 f"sampling.first=0 sampling.last=-1, or more steps{ode}"
             )
 
+    def _told_spans(self) -> bool:
+        """Whether the model was saved with ``jumps``."""
+        try:
+            return diffusers.told_spans(diffusers.described(Path(self.path))[1])
+        except (OSError, ValueError):  # what is wrong with its files is said elsewhere
+            return False
+
     def load(self, seed: int = 0) -> DenoiserPolicy:
         parts = diffusers.read(self.path, seed if self.fresh else None)
-        if self.jumps and not diffusers.told_spans(parts.network):
+        if self.jumps and not diffusers.told_spans(parts.network.config):
             if not parts.process.flow:
                 raise ValueError(
                     f"policy.jumps=true is for flows, and {self.model} has the scheduler {parts.process.name}: leave it out"

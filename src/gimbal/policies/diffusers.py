@@ -200,14 +200,19 @@ def read(path: str, fresh: int | None) -> LoadedParts:
     return LoadedParts(network=network.eval(), process=process, place=place)
 
 
-def told_spans(network: Any) -> bool:
-    """Whether an input channel says how far a step goes: it then has one more than the sample that it returns."""
-    return network.config.get("out_channels") == network.config.in_channels - 1
+def told_spans(config: Mapping[str, Any]) -> bool:
+    """Whether an input channel says how far a step goes: a network has one more then than the sample that it returns."""
+    return config.get("out_channels") is not None and config["out_channels"] == config.get("in_channels", 0) - 1
 
 
 def with_spans(network: Any) -> Any:
     """The same network with that channel, whose weights are 0."""
     channels = network.config.in_channels
+    if network.config.get("out_channels") not in (None, channels):
+        raise ValueError(
+            f"policy.jumps=true takes a network that returns as many channels as it reads, and this one reads {channels} and returns "
+            f"{network.config.out_channels}: leave it out"
+        )
     wide = type(network).from_config({**network.config, "in_channels": channels + 1, "out_channels": channels})
     held = network.state_dict()
     for name, x in wide.state_dict().items():

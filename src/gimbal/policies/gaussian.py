@@ -83,6 +83,10 @@ class Gaussian(AbstractPolicySpec):
         if not self.model:
             return GaussianPolicy(self.observations, self.actions, list(self.hidden), self.log_std, seed).eval()
         saved = read_config(self.model)
+        if lacking := sorted({"observations", "actions", "hidden"} - saved.keys()):
+            raise ValueError(
+                f"policy.model={self.model} was saved by another kind of policy than Gaussian: it says nothing of {lacking[0]}"
+            )
         policy = GaussianPolicy(saved["observations"], saved["actions"], saved["hidden"], 0.0, seed)
         read_weights(policy, self.model)
         return policy.eval()

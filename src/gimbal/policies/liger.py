@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from gimbal.policies import exact
-
 
 def fuse(model: Any) -> None:
     """Replace the norms, rotations and gated activations of this model, in place. Log-probabilities stay gimbal's own, because liger's
@@ -26,6 +24,6 @@ def fuse(model: Any) -> None:
         raise ValueError(
             "policy.use_liger_kernel needs liger-kernel: pip install -e '.[liger]' in the clone, or leave it out"
         ) from error
-    if (name := exact.name_of(model)) not in MODEL_TYPE_TO_APPLY_LIGER_FN:
+    if (name := model.config.model_type) not in MODEL_TYPE_TO_APPLY_LIGER_FN:
         raise ValueError(f"liger-kernel has no kernels for {name}: leave out policy.use_liger_kernel")
     _apply_liger_kernel_to_instance(model=model, cross_entropy=False, fused_linear_cross_entropy=False)

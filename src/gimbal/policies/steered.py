@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -17,11 +16,11 @@ from gimbal.ops import stable_hash
 from gimbal.policies.base import Family
 from gimbal.policies.control import (
     NO_DENSITY,
-    WEIGHTS,
     AbstractBoundedSpec,
     AbstractRealPolicy,
     read_config,
     read_weights,
+    saved,
     without_density,
 )
 from gimbal.policies.flow import Velocity
@@ -119,14 +118,12 @@ class Steered(AbstractBoundedSpec):
         yield from without_density(self, whole)
         if not self.flow and not self.model:
             yield Advice(
-                "policy.flow names no flow, so that one without training is steered: policy.flow=runs/RUN/last/model, of a run of idql"
+                "policy.flow names no flow, so that one without training is steered: policy.flow=runs/RUN/model, of a run of idql"
             )
 
     def load(self, seed: int = 0) -> SteeredPolicy:
         if self.model:
-            policy = SteeredPolicy(**read_config(self.model), seed=seed)
-            read_weights(policy, self.model)
-            return policy.eval()
+            return saved(SteeredPolicy, self.model, seed)
         policy = SteeredPolicy(
             observations=self.observations,
             actions=self.actions,
@@ -139,26 +136,21 @@ class Steered(AbstractBoundedSpec):
             seed=seed,
         )
         if self.flow:
-            from safetensors.torch import load_file
-
-            weights = load_file(Path(self.flow) / WEIGHTS)
-            policy.flow.load_state_dict(
-                {name.removeprefix(FLOW): x for name, x in weights.items() if name.startswith(FLOW)}
-            )
+            read_weights(policy.flow, self.flow, FLOW)
         return policy.eval()
 
     def _flow_hidden(self) -> list[int]:
         """The sizes of the flow, or ValueError where it is none of this environment's."""
         if not self.flow:
             return list(self.hidden)
-        saved = read_config(self.flow)
-        if "edits" not in saved:
+        held = read_config(self.flow, "policy.flow")
+        if not {"edits", "hidden"} <= held.keys():
             raise ValueError(f"{self.flow} holds no flow: policy.flow is a directory that a run of idql or expo saved")
         own = {"observations": self.observations, "actions": self.actions, "bound": self.bound, "normalize": False}
         for name, wanted in own.items():
-            if saved[name] != wanted:
+            if held.get(name) != wanted:
                 raise ValueError(
-                    f"the flow in {self.flow} has {name} {saved[name]}, and here it must be {wanted}: train one with "
-                    f"policy.{name}={wanted}"
+                    f"the flow in {self.flow} has {name} {held.get(name)}, and in this environment it must be {wanted}: train one "
+                    "here, as gimbal train idql"
                 )
-        return saved["hidden"]
+        return held["hidden"]

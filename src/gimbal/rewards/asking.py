@@ -108,7 +108,7 @@ def fill(template: str, task: Task, more: Mapping[str, str] | None = None) -> st
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:
             raise ValueError(
-                f"a judge's template reads {match[0]}, which task {task.id} lacks; it has {', '.join(sorted(values))}"
+                f"a template reads {match[0]}, which task {task.id} lacks; it has {', '.join(sorted(values))}"
             )
         return str(values[match[1]])
 

@@ -32,6 +32,7 @@ from gimbal.config.own import wrong
 from gimbal.dataflow.base import AbstractCurriculumAround, AbstractObserver
 from gimbal.engines.base import Finished, Request
 from gimbal.environments.base import Moment
+from gimbal.environments.games import Turn
 from gimbal.learning.base import AbstractLearner
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import Sampling, Tokens
@@ -50,7 +51,7 @@ STATE = ("learner", "pipeline", "store", "sync", "proof", "totals")  # keys that
 PARTIAL = ".partial_"
 CHUNK = 1 << 20
 MOST_SAID = 120  # characters of why a state cannot be saved
-RECORDS = (Request, Finished, Episode, Acted, Drop, Rollout, Group, Task, Attempt, Moment, Grown, Encoded)
+RECORDS = (Request, Finished, Episode, Acted, Drop, Rollout, Group, Task, Attempt, Moment, Grown, Encoded, Turn)
 
 
 class CheckpointError(ValueError):

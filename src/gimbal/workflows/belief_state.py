@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from gimbal.engines.base import DRAW
 from gimbal.environments.base import AbstractEnvironmentSpec
+from gimbal.environments.games import of_one
 from gimbal.environments.recall import Recall
 from gimbal.records import Acted, Drop, Episode, Rollout
 from gimbal.rewards.asking import asked_by
@@ -47,6 +48,7 @@ class BeliefState(AbstractWorkflow):
     overlap: int = 16
 
     def __post_init__(self) -> None:
+        of_one(self.tool, "BeliefState")
         if self.tool.triggers:
             raise ValueError(
                 f"BeliefState.tool is {type(self.tool).__name__}, which is called in the middle of a turn; it must answer whole turns, "

@@ -12,6 +12,7 @@ from gimbal.composition import LIMITS_TURNS, OBSERVES
 from gimbal.dataflow.curricula.horizon import COLUMN as TURNS
 from gimbal.engines.base import CONTINUE, DRAW
 from gimbal.environments.base import AbstractEnvironmentSpec
+from gimbal.environments.games import of_one
 from gimbal.environments.tools import Calculator
 from gimbal.records import Acted, Drop, Episode, Part, Rollout, Task, is_chat
 from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Attempt, Draw, Steps
@@ -44,6 +45,7 @@ class Dialogue(AbstractWorkflow):
     overlap: int = 16
 
     def __post_init__(self) -> None:
+        of_one(self.tool, "Dialogue")
         if self.answers < 0 or self.overlap < 0 or self.deadline <= 0:
             raise ValueError(
                 f"Dialogue has answers={self.answers}, overlap={self.overlap} and deadline={self.deadline}: counts of 0 or above, and "
