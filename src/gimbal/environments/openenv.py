@@ -27,8 +27,8 @@ class OpenEnv(AbstractEnvironmentSpec):
 
     Each episode has a session of its own, and waits for one up to ``patience`` seconds where all are taken, and as long for each
     answer. A server that cannot be reached, breaks off or answers with an error has failed (``environment_error``), but for an action
-    that it does not take: that is the policy's, and is told to it. With ``repeats=False`` it need not answer the same to the same actions: a resumed
-    run gives up the episodes that it cannot bring back, where it would end otherwise.
+    that it does not take: that is the policy's, and is told to it. With ``repeats=False`` it need not answer the same to the same
+    actions: a resumed run gives up the episodes that it cannot bring back, where it would end otherwise.
     """
 
     address: str
