@@ -255,7 +255,7 @@ NEEDS = {
     "Mcp": "mcp",
     "MiniGrid": "minigrid",
     **dict.fromkeys(("TextArena", "TextArenaMatch", "TextArenaTasks"), "textarena"),
-    "TextWorld": "textworld",
+    **dict.fromkeys(("TextWorld", "TextWorldTasks"), "textworld"),
     "OpenEnv": "openenv",
 }
 
