@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from gimbal.composition import Composition, Refusal, Verdict
@@ -18,7 +17,6 @@ from gimbal.policies.base import Family
 from gimbal.policies.control import (
     NO_DENSITY,
     AbstractBoundedSpec,
-    AbstractRealPolicy,
     read_config,
     read_weights,
     relu_mlp,
@@ -26,12 +24,12 @@ from gimbal.policies.control import (
 )
 from gimbal.policies.ensemble import ActionValueNetwork
 from gimbal.policies.flow import Velocity
-from gimbal.policies.gaussian import log_density
+from gimbal.policies.implicit import AbstractImplicitPolicy
 from gimbal.policies.picks import AbstractPick, Best
 from gimbal.policies.squashed import SquashedGaussianPolicy
 
 
-class BestOfPolicy(AbstractRealPolicy):
+class BestOfPolicy(AbstractImplicitPolicy):
     """a = bound x_p, where p is picked by the scores Q(o, bound x_1), Q(o, bound x_2), ... of proposals x in [-1, 1].
 
     The first ``proposals`` are where the flow leads from noise. With ``edit`` above 0 each of them is also proposed edited:
@@ -39,11 +37,9 @@ class BestOfPolicy(AbstractRealPolicy):
     played, else the one that ``pick`` draws. Critic (``judge``) and V (``value``) are copies that the update brings: no gradient of
     the policy reaches them.
 
-    It has no log-probability: the density of a pick among proposals has no closed form. What stands in its place is
-    log N(a; bound v(o, 0, 0), bound^2), which shows whose weights drew an action; nothing may learn from it.
+    It has no log-probability: the density of a pick among proposals has no closed form; what stands for one is around
+    bound v(o, 0, 0).
     """
-
-    provides: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, spec: BestOf, sizes: dict[str, Any], seed: int) -> None:
         super().__init__()
@@ -117,18 +113,12 @@ class BestOfPolicy(AbstractRealPolicy):
         pick_B = self.spec.pick(score_BP, value_B, torch.special.ndtr(noise_BA[:, -1].float()))
         pick_B = torch.where(temperature_B > 0, pick_B, score_BP.argmax(-1))
         action_BA = self.bound * share_BPA[torch.arange(len(pick_B)), pick_B].float()
-        return action_BA, torch.where(temperature_B > 0, self._nearness(normal_BO, action_BA), 0)
+        return self.told(observation_BO, action_BA, temperature_B)
 
-    def assess(
-        self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
-    ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
-        nearness_K = self._nearness(self._seen(observation_KO), action_KA)
-        return nearness_K, torch.full_like(nearness_K, math.nan)  # of an entropy, which it does not provide
-
-    def _nearness(self, normal_KO: Tensor, action_KA: Tensor) -> Float[Tensor, " K"]:
-        start_KA = torch.zeros_like(action_KA, dtype=self._dtype)
-        mean_KA = self.bound * self.flow(normal_KO, start_KA, start_KA[:, :1]).float()
-        return log_density(action_KA, mean_KA, torch.full_like(mean_KA, math.log(self.bound)))
+    def centre(self, observation_KO: Float[Tensor, "K O"]) -> Float[Tensor, "K A"]:
+        """Where the flow points at first from noise 0."""
+        start_KA = torch.zeros(len(observation_KO), self.actions, dtype=self._dtype, device=observation_KO.device)
+        return self.bound * self.flow(self._seen(observation_KO), start_KA, start_KA[:, :1]).float()
 
     @property
     def _dtype(self) -> torch.dtype:

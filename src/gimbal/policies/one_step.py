@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.composition import Composition, Verdict
@@ -16,23 +15,19 @@ from gimbal.policies.base import Family
 from gimbal.policies.control import (
     NO_DENSITY,
     AbstractBoundedSpec,
-    AbstractRealPolicy,
     made,
     output_of,
     relu_mlp,
     without_density,
 )
-from gimbal.policies.gaussian import log_density
+from gimbal.policies.implicit import AbstractImplicitPolicy
 
 
-class OneStepPolicy(AbstractRealPolicy):
+class OneStepPolicy(AbstractImplicitPolicy):
     """a = bound clip(f(o, z), -1, 1),  z ~ N(0, T) in each of the A dimensions: a distribution of any shape. The mode is that of z = 0.
 
-    It has no density in closed form. What stands for a log-probability is log N(a; bound f(o, 0), bound^2), which shows whose weights
-    drew an action; nothing is learned from it.
+    It has no density in closed form; what stands for one is around bound f(o, 0).
     """
-
-    provides: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(
         self, observations: int, actions: int, hidden: list[int], bound: float, normalize: bool, seed: int
@@ -52,17 +47,11 @@ class OneStepPolicy(AbstractRealPolicy):
         self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B A"], Float[Tensor, " B"]]:
         action_BA = self.act(observation_BO, temperature_B[:, None].sqrt() * noise_BA)
-        return action_BA, torch.where(temperature_B > 0, self._nearness(observation_BO, action_BA), 0)
+        return self.told(observation_BO, action_BA, temperature_B)
 
-    def assess(
-        self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
-    ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
-        nearness_K = self._nearness(observation_KO, action_KA)
-        return nearness_K, torch.full_like(nearness_K, math.nan)  # of an entropy, which it does not provide
-
-    def _nearness(self, observation_KO: Tensor, action_KA: Tensor) -> Float[Tensor, " K"]:
-        mean_KA = self.bound * self.shares(observation_KO, torch.zeros_like(action_KA))
-        return log_density(action_KA, mean_KA, torch.full_like(mean_KA, math.log(self.bound)))
+    def centre(self, observation_KO: Float[Tensor, "K O"]) -> Float[Tensor, "K A"]:
+        still_KA = observation_KO.new_zeros(len(observation_KO), self.actions)
+        return self.bound * self.shares(observation_KO, still_KA)
 
 
 @dataclass(frozen=True, kw_only=True)

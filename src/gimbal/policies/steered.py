@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.composition import Advice, Composition, Verdict
@@ -17,27 +16,24 @@ from gimbal.policies.base import Family
 from gimbal.policies.control import (
     NO_DENSITY,
     AbstractBoundedSpec,
-    AbstractRealPolicy,
     read_config,
     read_weights,
     saved,
     without_density,
 )
 from gimbal.policies.flow import Velocity
-from gimbal.policies.gaussian import log_density
+from gimbal.policies.implicit import AbstractImplicitPolicy
 from gimbal.policies.squashed import SquashedGaussianPolicy
 
 FLOW = "flow."  # what the flow's weights are called in a policy that was saved
 
 
-class SteeredPolicy(AbstractRealPolicy):
+class SteeredPolicy(AbstractImplicitPolicy):
     """a = bound g(o, w),  w = ``reach`` tanh(u),  u ~ N(mean(o), std(o)^2), where g leads from noise w to actions and never moves.
 
-    At a temperature T the variance of u is T times as large; 0 is g of the mode. It has no density in closed form. What stands for a
-    log-probability is log N(a; bound g(o, mode), bound^2), which shows whose weights drew an action; nothing is learned from it.
+    At a temperature T the variance of u is T times as large; 0 is g of the mode. It has no density in closed form; what stands for one
+    is around bound g(o, mode).
     """
-
-    provides: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(
         self,
@@ -75,20 +71,12 @@ class SteeredPolicy(AbstractRealPolicy):
         self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B A"], Float[Tensor, " B"]]:
         chosen_BA, _ = self.chooser.draw(self.normal(observation_BO), noise_BA, temperature_B)
-        action_BA = self.act(observation_BO, chosen_BA)
-        return action_BA, torch.where(temperature_B > 0, self._nearness(observation_BO, action_BA), 0)
+        return self.told(observation_BO, self.act(observation_BO, chosen_BA), temperature_B)
 
-    def assess(
-        self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
-    ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
-        nearness_K = self._nearness(observation_KO, action_KA)
-        return nearness_K, torch.full_like(nearness_K, math.nan)  # of an entropy, which it does not provide
-
-    def _nearness(self, observation_KO: Tensor, action_KA: Tensor) -> Float[Tensor, " K"]:
-        still_K = torch.zeros_like(action_KA[:, 0])
-        mode_KA, _ = self.chooser.draw(self.normal(observation_KO), torch.zeros_like(action_KA), still_K)
-        mean_KA = self.act(observation_KO, mode_KA)
-        return log_density(action_KA, mean_KA, torch.full_like(mean_KA, math.log(self.bound)))
+    def centre(self, observation_KO: Float[Tensor, "K O"]) -> Float[Tensor, "K A"]:
+        still_K = observation_KO.new_zeros(len(observation_KO))
+        still_KA = still_K[:, None].expand(-1, self.actions)
+        return self.act(observation_KO, self.chooser.draw(self.normal(observation_KO), still_KA, still_K)[0])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gimbal.dataflow.replay.transitions import AHEAD, FRESH, IMPORTANCE, MOVE, split
-from gimbal.learning.updates.base import AbstractUpdate, Metrics, Models, Stateful
+from gimbal.learning.updates.base import POLICY, AbstractUpdate, Metrics, Models, Stateful
 from gimbal.policies.control import AbstractControlPolicy, Steps
 from gimbal.records import TrainBatch
 
@@ -171,9 +171,12 @@ def counting(batch: TrainBatch, weight_K: Float[Tensor, " K"]) -> Float[Tensor, 
     return weight_K * counted_of(batch)(batch.facts[IMPORTANCE]) if IMPORTANCE in batch.facts else weight_K
 
 
-def off_by(q_KM: Float[Tensor, "K M"], target_K: Float[Tensor, " K"]) -> Float[Tensor, " K"]:
-    """|y - Q|, the mean over networks."""
-    return (q_KM - target_K[:, None]).abs().mean(-1)
+def off_by(models: Models, batch: TrainBatch, target_K: Float[Tensor, " K"]) -> Float[Tensor, " K"]:
+    """|y - Q| of the critic for the actions that were taken, the mean over its networks."""
+    steps, counted = steps_of(batch), counted_of(batch)
+    policy: AbstractControlPolicy = models[POLICY]
+    normal_KO = policy.normal(counted(steps.observation_NSO))
+    return (models[CRITIC](normal_KO, counted(steps.action_NSA)) - target_K[:, None]).abs().mean(-1)
 
 
 def least(models: Models, batch: TrainBatch, worth_KM: Float[Tensor, "K M"], subset: int) -> Float[Tensor, " K"]:

@@ -209,9 +209,7 @@ class SoftActorCritic(AbstractOffPolicy):
 
     @torch.no_grad()
     def errors(self, models: Models, batch: TrainBatch) -> Float[Tensor, " N"]:
-        steps, counted = steps_of(batch), counted_of(batch)
-        normal_KO = _acting(models).normal(counted(steps.observation_NSO))
-        return off_by(models[CRITIC](normal_KO, counted(steps.action_NSA)), self._target(models, batch))
+        return off_by(models, batch, self._target(models, batch))
 
     @torch.no_grad()
     def _target(self, models: Models, batch: TrainBatch) -> Float[Tensor, " K"]:

@@ -165,10 +165,7 @@ class TD3(AbstractOffPolicy):
 
     @torch.no_grad()
     def errors(self, models: Models, batch: TrainBatch) -> Float[Tensor, " N"]:
-        policy: DeterministicPolicy = models[POLICY]
-        steps, counted = steps_of(batch), counted_of(batch)
-        q_KM = models[CRITIC](policy.normal(counted(steps.observation_NSO)), counted(steps.action_NSA))
-        return off_by(q_KM, self._target(models, batch))
+        return off_by(models, batch, self._target(models, batch))
 
     @torch.no_grad()
     def _target(self, models: Models, batch: TrainBatch) -> Float[Tensor, " K"]:
