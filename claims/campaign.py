@@ -110,6 +110,14 @@ class Tuned:
         return len(self.arms) * (len(self.rates) + len(self.seeds))
 
 
+def interacted(trainer: Any, steps: int) -> dict[str, float]:
+    """The metrics of a run's last learner step, once its environment has taken so many."""
+    metrics: dict[str, float] = {}
+    while metrics.get("env_steps", 0) < steps:
+        metrics, *_ = trainer.advance()
+    return metrics
+
+
 def shift(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
     """By how much ``one`` is above ``other``: the median of all differences, and its exact interval by the test of Mann and Whitney.
 

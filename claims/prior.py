@@ -67,9 +67,8 @@ def measure(job: Job) -> dict[str, Any]:
     arm, rate, seed = job
     trainer = Trainer(run_of(*job))
     trainer.begin()
-    start, metrics = time.process_time(), {}
-    while metrics.get("env_steps", 0) < STEPS:
-        metrics, *_ = trainer.advance()
+    start = time.process_time()
+    metrics = campaign.interacted(trainer, STEPS)
     cpu = time.process_time() - start
     after = trainer.evaluate().metrics()["eval/greedy_score"]
     trainer.close()

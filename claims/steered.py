@@ -84,9 +84,7 @@ def measure(job: Job) -> dict[str, Any]:
                 run = replace(run, policy=replace(run.policy, flow=home))
             trainer = Trainer(run)
             trainer.begin()
-            metrics: dict[str, float] = {}
-            while metrics.get("env_steps", 0) < STEPS:
-                metrics, *_ = trainer.advance()
+            metrics = campaign.interacted(trainer, STEPS)
             figure = trainer.evaluate().metrics()["eval/greedy_score"]
             found |= {"size": round(metrics["steer/size"], 3)} if arm == "steered" else {}
         trainer.close()

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from gimbal.cli import main
 from gimbal.engines.base import Request, drained
 from gimbal.engines.graphs import rounded
 from gimbal.engines.native import Native
@@ -91,3 +92,11 @@ def test_a_sampler_in_turns_draws_what_one_that_stays_does():
         finally:
             trainer.close()
     assert rewards[0] == pytest.approx(rewards[1], abs=0.05)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="what is said where there is no GPU")
+def test_kernels_that_need_a_gpu_are_refused_as_they_are_typed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "demo", "policy.use_liger_kernel=true", "engine.graphs=false", "--dry-run"]) == 2
+    assert "policy.use_liger_kernel computes with Triton's kernels, which need a GPU" in capsys.readouterr().err
+    assert main(["train", "demo", "engine.graphs=false", "--dry-run"]) == 0

@@ -1,5 +1,6 @@
 """Flow maps: gradients against central differences, the exact map of a Gaussian, and networks that are told how far a step goes."""
 
+import json
 import math
 from collections import namedtuple
 from dataclasses import replace
@@ -10,6 +11,7 @@ import torch
 from test_denoising_gradients import D, close, differences
 from torch import nn
 
+from gimbal.cli import main
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
 from gimbal.runtime import compose
 
@@ -200,3 +202,19 @@ def test_a_model_that_was_saved_with_jumps_is_asked_where_its_steps_end(tmp_path
         ValueError, match=r"set sampling.sampler=ode, or a model other than .*model, which was saved with it"
     ):
         compose.check(run)
+
+
+def test_the_nearest_model_is_kept_as_it_is_typed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "any_flow", "steps=3", "prompts_per_step=1", "learning_rate=1e-4"]
+    words += ["held_out.every=1", "held_out.tasks.size=32"]
+    assert main([*words, "held_out.save_best=data/distance", "--name", "near"]) == 0
+    rows = [json.loads(line) for line in Path("runs/near/metrics.jsonl").read_text().splitlines()]
+    found = [row["eval/data/distance"] for row in rows]
+    before = json.loads(Path("runs/near/summary.json").read_text())["before"]["eval/data/distance"]
+    kept = Path("runs/near/best/evaluation.json")
+    assert kept.exists() == (min(found) < before), "the model that it began with competes, and is not saved again"
+    if kept.exists():
+        assert json.loads(kept.read_text())["value"] == min(found)
+    assert main([*words, "held_out.save_best=data/nearness"]) == 2
+    assert "has no such metric" in capsys.readouterr().err

@@ -10,4 +10,6 @@ from gimbal.runtime.run import UpdateRun
 
 def swd() -> UpdateRun:
     """Sample Weight Decay (arXiv:2604.01913) on Pendulum-v1: SAC that draws a step the less often, the longer ago it came in."""
-    return replace(sac(), store=Transitions(capacity=100_000, minibatch=128, preference=AgeDecay(span=2_500.0)))
+    run = sac()
+    assert isinstance(run.store, Transitions)
+    return replace(run, store=replace(run.store, preference=AgeDecay(span=2_500.0)))
