@@ -27,7 +27,7 @@ def test_shapes_are_rounded_to_few_and_hold_what_they_must():
         }
         assert all(n <= rows <= min(slots, 2 * n) for (n, _), (rows, _) in shapes.items())
         assert all(e <= extent <= min(capacity, max(1.25 * e, e + 16)) for (_, e), (_, extent) in shapes.items())
-        assert len(set(shapes.values())) <= 8 * 32
+        assert len(set(shapes.values())) <= 8 * 20
 
 
 def sampled(policy, **settings):

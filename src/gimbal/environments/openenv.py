@@ -105,9 +105,8 @@ class RemoteSession(AbstractEnvironment):
         from websockets.exceptions import ConnectionClosed, WebSocketException
 
         try:
-            with suppress(
-                ConnectionClosed
-            ):  # a session that is refused is closed at once; why is the last that it says
+            # A session that is refused is closed at once; the reason is the last thing that it says.
+            with suppress(ConnectionClosed):
                 self._socket.send(json.dumps(message))
             told = json.loads(self._socket.recv(timeout=self.spec.patience))
         except TimeoutError as error:
