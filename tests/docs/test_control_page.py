@@ -122,3 +122,9 @@ def test_a_setting_acts(desk, single_thread, capsys, typed):
         assert rows[-1]["replay/held"] == 30
     if key == "learning_starts":
         assert rows[0]["replay/moves"] == 0 < rows[-1]["replay/moves"]
+
+
+def test_the_code_runs_as_it_stands():
+    (code,) = [code for language, _, code in blocks.blocks(PAGE) if language == "python"]
+    assert "assert found.models" in code
+    exec(code, {})

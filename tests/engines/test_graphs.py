@@ -113,9 +113,9 @@ def test_a_cache_that_was_freed_ends_its_graphs(emulated):
             Request(group=0, task=Task(id="a", prompt="1 + 2 =\n"), sample=0, sampling=Sampling(max_length=9), seed=0)
         )
         drained(engine)
-        assert kept._recorded
+        assert kept._graphs
         engine.rest()
-        assert not kept._recorded and kept._logits_BV is None
+        assert not kept._graphs and kept._logits_BV is None
 
 
 def test_a_model_that_cannot_be_recorded_is_told_the_way_out(emulated):

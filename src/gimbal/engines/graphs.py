@@ -27,8 +27,7 @@ class Graphs:
 
     def __init__(self, model: Any, slots: SlotCache) -> None:
         self.model, self.slots = model, slots
-        self._seen: set[tuple[int, int]] = set()
-        self._recorded: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph | None] = {}  # None: passed once, not recorded yet
         self._pool: Any = None
         self._epoch = -1
         self._token_2B: Tensor | None = None  # ids and positions
@@ -46,21 +45,23 @@ class Graphs:
         token_2B = self._token_2B[:, :rows]
         token_2B[0, :n], token_2B[1, :n] = id_B1[:, 0], position_B1[:, 0]
         token_2B[:, n:] = 0
-        if shape not in self._seen or self._logits_BV is None:
-            self._seen.add(shape)
-            logits_B1V = read_on(self.model, self.slots, token_2B[0, :, None], token_2B[1, :, None], extent)
+        if shape not in self._graphs or self._logits_BV is None:
+            self._graphs[shape], logits_B1V = None, self._pass(token_2B, extent)
             if self._logits_BV is None:
                 self._logits_BV = logits_B1V.new_zeros(self.slots.slots, logits_B1V.shape[-1])
             return logits_B1V[:n]
-        if shape not in self._recorded:
-            self._recorded[shape] = self._record(token_2B, extent, self._logits_BV[:rows])
-        self._recorded[shape].replay()
+        if (graph := self._graphs[shape]) is None:
+            self._graphs[shape] = graph = self._record(token_2B, extent, self._logits_BV[:rows])
+        graph.replay()
         return self._logits_BV[:n, None]
 
     def forget(self) -> None:
         """End all graphs, and free what they hold."""
-        self._seen, self._recorded, self._pool, self._logits_BV = set(), {}, None, None
+        self._graphs, self._pool, self._logits_BV = {}, None, None
         self._epoch = self.slots.epoch
+
+    def _pass(self, token_2R: Int[Tensor, "two R"], extent: int) -> Float[Tensor, "R one V"]:
+        return read_on(self.model, self.slots, token_2R[0, :, None], token_2R[1, :, None], extent)
 
     def _record(
         self, token_2R: Int[Tensor, "two R"], extent: int, logits_RV: Float[Tensor, "R V"]
@@ -70,8 +71,7 @@ class Graphs:
         try:
             # Other threads may allocate meanwhile: the learner, where it is not the sampler's.
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-                found = read_on(self.model, self.slots, token_2R[0, :, None], token_2R[1, :, None], extent)
-                logits_RV.copy_(found[:, 0])
+                logits_RV.copy_(self._pass(token_2R, extent)[:, 0])
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
