@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,15 @@ def interacted(trainer: Any, steps: int) -> dict[str, float]:
     while metrics.get("env_steps", 0) < steps:
         metrics, *_ = trainer.advance()
     return metrics
+
+
+def most_at(points: Sequence[tuple[float, float]], least: float) -> float:
+    """The largest y where x is at least ``least``, on the lines between neighbouring points (x, y); 0 where none is."""
+    most = max((y for x, y in points if x >= least), default=0.0)
+    for (x, y), (next_x, next_y) in pairwise(points):
+        if min(x, next_x) < least <= max(x, next_x):
+            most = max(most, y + (least - x) / (next_x - x) * (next_y - y))
+    return round(most, 4)
 
 
 def shift(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +75,7 @@ def curve(trainer: Trainer) -> list[tuple[float, float]]:
 
 def speed(points: Curve, share: float = SHARE) -> float:
     """The most tokens per pass at that share of right grids, on the lines between neighbouring points."""
-    most = max((pace for right, pace in points if right >= share), default=0.0)
-    for (right, pace), (other, its) in pairwise(points):
-        if min(right, other) < share <= max(right, other):
-            most = max(most, pace + (share - right) / (other - right) * (its - pace))
-    return round(most, 4)
+    return campaign.most_at(points, share)
 
 
 def measure(job: Job) -> dict[str, Any]:

@@ -32,7 +32,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +90,7 @@ def curve(trainer: Trainer, sampling: MaskedSampling) -> list[Point]:
 
 def at(points: Sequence[Point], passes: float = PASSES) -> float:
     """The largest share of right grids at that many passes, on the lines between neighbouring thresholds."""
-    best = max((right for right, took, _ in points if took <= passes), default=0.0)
-    for (right, took, _), (other, its, _) in pairwise(points):
-        if min(took, its) < passes <= max(took, its):
-            best = max(best, right + (passes - took) / (its - took) * (other - right))
-    return round(best, 4)
+    return campaign.most_at([(-took, right) for right, took, _ in points], -passes)
 
 
 def measure(job: Job) -> dict[str, Any]:

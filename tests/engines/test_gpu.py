@@ -41,16 +41,21 @@ def sampled(policy, **settings):
     return {key: finished.rollout for key, finished in drained(engine).items()}
 
 
+def evaluated_as(policy, rollouts):
+    """Whether the trainer on the GPU finds what their sampler said."""
+    for rollout in rollouts:
+        with torch.no_grad():
+            found_S = trained(policy).logprobs(rollout.decisions.to(torch.device("cuda")), 1.0)[0].cpu()
+        torch.testing.assert_close(rollout.behavior_S, found_S, atol=2e-3, rtol=0)
+
+
 @ON_GPU
 def test_replayed_passes_sample_what_others_do_and_the_trainer_agrees():
     policy = CausalLM().load().to("cuda")
     replayed, plain = sampled(policy), sampled(policy, graphs=False)
     same = [key for key in plain if plain[key].text == replayed[key].text]
     assert len(same) >= 36  # rounding may choose between two tokens
-    for rollout in replayed.values():
-        with torch.no_grad():
-            wanted_S = trained(policy).logprobs(rollout.decisions.to(torch.device("cuda")), 1.0)[0].cpu()
-        torch.testing.assert_close(rollout.behavior_S, wanted_S, atol=2e-3, rtol=0)
+    evaluated_as(policy, replayed.values())
 
 
 @ON_GPU
@@ -58,10 +63,7 @@ def test_the_gpu_samples_and_evaluates_as_the_cpu():
     there, here = CausalLM().load().to("cuda"), CausalLM().load()
     far, near = sampled(there), sampled(here)
     assert sum(far[key].text == near[key].text for key in near) >= 36
-    for rollout in near.values():
-        with torch.no_grad():
-            found_S = trained(there).logprobs(rollout.decisions.to(torch.device("cuda")), 1.0)[0].cpu()
-        torch.testing.assert_close(rollout.behavior_S, found_S, atol=2e-3, rtol=0)
+    evaluated_as(there, near.values())
 
 
 @ON_GPU

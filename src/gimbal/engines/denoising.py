@@ -19,7 +19,7 @@ from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.denoiser import Denoiser, DenoiserPolicy, NoiseSchedule, fitting
 from gimbal.policies.paths import ODE, Paths, PathSampling
-from gimbal.policies.samplers import log_density
+from gimbal.policies.samplers import log_density, wide
 from gimbal.records import AbstractSampling, Rollout
 
 # Mean |log-prob gap| to a float32 trainer at equal weights that each precision explains, of sums over 64 dimensions. Measured on
@@ -135,7 +135,7 @@ class DenoisingEngine(AbstractStepwise[LivePath, DenoiserPolicy]):
         )
         noise_BD = torch.stack([path.noise_SD[path.length] for path in paths])
         std_B = std_B.where(amplitude_B > 0, 0)
-        next_BD = mean_BD + std_B.reshape(-1, *[1] * (noise_BD.ndim - 1)) * noise_BD
+        next_BD = mean_BD + wide(std_B, noise_BD) * noise_BD
         logprob_B = log_density(next_BD, mean_BD, std_B.where(std_B > 0, 1), 1.0).where(std_B > 0, 0)
         if sampler == ODE:  # as the policy evaluates it; only that of the last step counts
             first_BD = torch.stack([path.means[0] if path.means else mean_BD[i] for i, path in enumerate(paths)])

@@ -103,8 +103,7 @@ class DenoiserPolicy(AbstractPolicy):
         """The network's output, with guidance, in float32. ``span_K`` is read where it ``jumps``; 0 without."""
         if self.jumps:
             span_K = torch.zeros_like(time_K) if span_K is None else span_K
-            wide = span_K.reshape(-1, *[1] * (x_KD.ndim - 1)).expand_as(x_KD[:, :1])
-            x_KD = torch.cat([x_KD, wide], 1)
+            x_KD = torch.cat([x_KD, samplers.wide(span_K, x_KD).expand_as(x_KD[:, :1])], 1)
         said_KD = self._called(x_KD, time_K, label_K)
         if self.guidance == 1:
             return said_KD

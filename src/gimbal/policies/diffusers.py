@@ -17,6 +17,7 @@ from torch import Tensor
 
 from gimbal.config.own import out_of_memory
 from gimbal.policies.loading import some
+from gimbal.policies.samplers import wide
 
 DIGITS, DIFFUSED = "gimbal-digits", "gimbal-digits-ddim"  # the models shipped in the package
 NETWORKS = ("transformer", "unet")  # where pipelines keep theirs
@@ -99,8 +100,7 @@ class Process:
             kept_T = self.scheduler.alphas_cumprod.to(place_K.device)
             step_K = (place_K * len(kept_T)).long()
             signal_K, noise_K, time_K = kept_T[step_K].sqrt(), (1 - kept_T[step_K]).sqrt(), step_K.float()
-        wide = (-1, *[1] * (clean_KD.ndim - 1))
-        signal, noise = signal_K.reshape(wide), noise_K.reshape(wide)
+        signal, noise = wide(signal_K, clean_KD), wide(noise_K, clean_KD)
         wanted = {"velocity": eps_KD - clean_KD, "epsilon": eps_KD, "sample": clean_KD}
         wanted["v_prediction"] = signal * eps_KD - noise * clean_KD
         level_KL = torch.stack([signal_K, noise_K, signal_K, noise_K], -1)
@@ -110,7 +110,7 @@ class Process:
         self, x_KD: Float[Tensor, "K ..."], found_KD: Float[Tensor, "K ..."], level_KL: Float[Tensor, "K 4"]
     ) -> tuple[Float[Tensor, "K ..."], Float[Tensor, "K ..."]]:
         """(x0, eps) by what the network found in x."""
-        signal_K, noise_K = (level_KL[:, i].reshape(-1, *[1] * (x_KD.ndim - 1)) for i in (0, 1))
+        signal_K, noise_K = (wide(level_KL[:, i], x_KD) for i in (0, 1))
         if self.flow:
             return x_KD - noise_K * found_KD, x_KD + signal_K * found_KD
         match self.predicts:

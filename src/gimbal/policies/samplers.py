@@ -16,6 +16,11 @@ from torch import Tensor
 FLOWS, DIFFUSIONS = ("flow_sde", "dance_sde", "cps", "ode"), ("ddim", "ode")
 
 
+def wide(value_K: Float[Tensor, " K"], like_KD: Float[Tensor, "K ..."]) -> Float[Tensor, "K ..."]:
+    """A number of each state in a shape that multiplies states."""
+    return value_K.reshape(-1, *[1] * (like_KD.ndim - 1))
+
+
 def step(
     sampler: str,
     x_KD: Float[Tensor, "K ..."],
@@ -36,9 +41,6 @@ def step(
     """
     signal_K, sigma_K, next_signal_K, next_K = level_KL.unbind(-1)
 
-    def wide(value_K: Tensor) -> Tensor:
-        return value_K.reshape(-1, *[1] * (x_KD.ndim - 1))
-
     if sampler in ("flow_sde", "dance_sde"):
         dt_K = sigma_K - next_K
         if sampler == "flow_sde":
@@ -46,8 +48,8 @@ def step(
             rate_K = amplitude_K.square() * sigma_K / (1 - below_K)  # g^2
         else:
             rate_K = amplitude_K.square()
-        drift_KD = noise_KD - clean_KD + wide(rate_K / (2 * sigma_K)) * noise_KD
-        return x_KD - wide(dt_K) * drift_KD, (rate_K * dt_K).sqrt()
+        drift_KD = noise_KD - clean_KD + wide(rate_K / (2 * sigma_K), x_KD) * noise_KD
+        return x_KD - wide(dt_K, x_KD) * drift_KD, (rate_K * dt_K).sqrt()
     if sampler == "ode":
         std_K = torch.zeros_like(next_K)
     elif sampler == "cps":
@@ -57,7 +59,7 @@ def step(
         kept_K = (signal_K / next_signal_K).square()
         std_K = amplitude_K * next_K / sigma_K * (1 - kept_K).clamp(min=0).sqrt()
     rest_K = (next_K.square() - std_K.square()).clamp(min=0).sqrt()
-    return wide(next_signal_K) * clean_KD + wide(rest_K) * noise_KD, std_K
+    return wide(next_signal_K, x_KD) * clean_KD + wide(rest_K, x_KD) * noise_KD, std_K
 
 
 def log_density(

@@ -14,6 +14,7 @@ from gimbal.composition import FORWARD, Composition, Refusal, Verdict
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.forward_process import Noised, acting, paths, weighed_alike
 from gimbal.policies.denoiser import Denoiser, DenoiserPolicy, alike
+from gimbal.policies.samplers import wide
 from gimbal.records import TrainBatch
 
 FAKE, REAL = "fake", "real"
@@ -119,8 +120,7 @@ class DistributionMatching(AbstractUpdate):
         with torch.no_grad():
             apart_ND, off_N = difference(rows, models[FAKE], models[REAL])
             off_N = ops.group_mean(off_N, batch.column("group_N", self)) if self.by_group else off_N
-            wide_N = off_N.clamp(min=1e-5).reshape(-1, *[1] * (apart_ND.ndim - 1))
-            target_ND = sample_ND - apart_ND / wide_N
+            target_ND = sample_ND - apart_ND / wide(off_N.clamp(min=1e-5), apart_ND)
         loss_N = 0.5 * (sample_ND - target_ND).square().flatten(1).mean(-1)
         told = {"matching/apart": apart_ND.abs().flatten(1).mean(-1), "matching/off": off_N}
         value = (weight_N * loss_N).sum()

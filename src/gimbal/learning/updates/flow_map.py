@@ -15,6 +15,7 @@ from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, 
 from gimbal.learning.updates.forward_process import acting, paths, weighed_alike
 from gimbal.policies.denoiser import Denoiser, DenoiserPolicy, alike
 from gimbal.policies.paths import TRAILING, PathSampling
+from gimbal.policies.samplers import wide
 from gimbal.records import TrainBatch
 
 TEACHER = "teacher"
@@ -159,7 +160,3 @@ def velocity(
     """The mean velocity from one noise to another; of a network that is told no span, that where it begins."""
     time_J = from_J * policy.process.scheduler.config.num_train_timesteps
     return policy.found(x_JD, time_J, label_J, from_J - to_J)
-
-
-def wide(value_J: Float[Tensor, " J"], x_JD: Float[Tensor, "J ..."]) -> Tensor:
-    return value_J.reshape(-1, *[1] * (x_JD.ndim - 1))

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gimbal.dataflow.replay.transitions import AHEAD, FRESH, IMPORTANCE, MOVE, split
-from gimbal.learning.updates.base import POLICY, AbstractUpdate, Metrics, Models, Stateful
+from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, Stateful
 from gimbal.policies.control import AbstractControlPolicy, Steps
 from gimbal.records import TrainBatch
 
@@ -169,6 +169,16 @@ def counted_of(batch: TrainBatch) -> Callable[[Tensor], Tensor]:
 def counting(batch: TrainBatch, weight_K: Float[Tensor, " K"]) -> Float[Tensor, " K"]:
     """The weights in a loss of values: less where the store draws a decision more often than others."""
     return weight_K * counted_of(batch)(batch.facts[IMPORTANCE]) if IMPORTANCE in batch.facts else weight_K
+
+
+def fitted(models: Models, batch: TrainBatch, normal_KO: Float[Tensor, "K O"], target_K: Float[Tensor, " K"]) -> Loss:
+    """The loss of the critic: sum w sum_m (Q_m(o, a) - y)^2."""
+    counted = counted_of(batch)
+    q_KM = models[CRITIC](normal_KO, counted(steps_of(batch).action_NSA))
+    error_K = (q_KM - target_K[:, None]).square().sum(-1)
+    weight_K = counted(batch.facts["weight"])
+    told = means(weight_K, {"q/loss": error_K, "q/mean": q_KM.mean(-1), "q/target": target_K})
+    return Loss(of=(CRITIC,), value=summed(counting(batch, weight_K), error_K), metrics=told)
 
 
 def off_by(models: Models, batch: TrainBatch, target_K: Float[Tensor, " K"]) -> Float[Tensor, " K"]:

@@ -206,9 +206,10 @@ class RewardGradient(AbstractUpdate):
                 decisions.sampler, x_ND, clean_ND, noise_ND, level_NL, decisions.amplitude_NS[:, k]
             )
             # The noise that was drawn there, whatever the mean was.
-            wide, was_N = (-1, *[1] * (x_ND.ndim - 1)), decisions.std_NS[:, k]
+            was_N = decisions.std_NS[:, k]
             moved_ND = decisions.state_NXD[:, k + 1] - decisions.mean_NSD[:, k]
-            x_ND = mean_ND + (std_N / was_N.where(was_N > 0, 1)).where(was_N > 0, 0).reshape(wide) * moved_ND
+            share_N = (std_N / was_N.where(was_N > 0, 1)).where(was_N > 0, 0)
+            x_ND = mean_ND + samplers.wide(share_N, x_ND) * moved_ND
         return x_ND
 
     def apart(
@@ -231,7 +232,7 @@ class RewardGradient(AbstractUpdate):
     ) -> Float[Tensor, "N ..."]:
         """What the network predicts of these samples, noised to where the last step begins."""
         level_NL = decisions.level_NSL[:, -1]
-        signal_N, sigma_N = (level_NL[:, i].reshape(-1, *[1] * (sample_ND.ndim - 1)) for i in (0, 1))
+        signal_N, sigma_N = (samplers.wide(level_NL[:, i], sample_ND) for i in (0, 1))
         x_ND = signal_N * sample_ND + sigma_N * noise_ND
         found_ND = self._found(policy, x_ND, decisions.time_NS[:, -1], decisions.label_N)
         return policy.process.split(x_ND, found_ND, level_NL)[0]

@@ -19,7 +19,7 @@ from gimbal.learning.updates.off_policy import (
     TARGET,
     AbstractOffPolicy,
     counted_of,
-    counting,
+    fitted,
     means,
     off_by,
     steps_of,
@@ -110,11 +110,7 @@ class SteeredFlow(AbstractOffPolicy):
         weight_K, seen_KO = counted(batch.facts["weight"]), counted(steps.observation_NSO)
         normal_KO = policy.normal(seen_KO)
 
-        target_K = self._target(models, batch)
-        q_KM = critic(normal_KO, counted(steps.action_NSA))
-        error_K = (q_KM - target_K[:, None]).square().sum(-1)
-        told = means(weight_K, {"q/loss": error_K, "q/mean": q_KM.mean(-1), "q/target": target_K})
-        yield Loss(of=(CRITIC,), value=summed(counting(batch, weight_K), error_K), metrics=told)
+        yield fitted(models, batch, normal_KO, self._target(models, batch))
 
         passed_KA = counted(batch.facts[PASSED])
         with torch.no_grad():

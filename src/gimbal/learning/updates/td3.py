@@ -20,7 +20,7 @@ from gimbal.learning.updates.off_policy import (
     AbstractOffPolicy,
     Explore,
     counted_of,
-    counting,
+    fitted,
     means,
     off_by,
     steps_of,
@@ -127,14 +127,7 @@ class TD3(AbstractOffPolicy):
         critic, steps, counted = models[CRITIC], steps_of(batch), counted_of(batch)
         weight_K, seen_KO = counted(batch.facts["weight"]), counted(steps.observation_NSO)
         normal_KO = policy.normal(seen_KO)
-        target_K = self._target(models, batch)
-        q_KM = critic(normal_KO, counted(steps.action_NSA))
-        error_K = (q_KM - target_K[:, None]).square().sum(-1)
-        yield Loss(
-            of=(CRITIC,),
-            value=summed(counting(batch, weight_K), error_K),
-            metrics=means(weight_K, {"q/loss": error_K, "q/mean": q_KM.mean(-1), "q/target": target_K}),
-        )
+        yield fitted(models, batch, normal_KO, self._target(models, batch))
         if not self._acts(batch):
             return
         mode_KA = policy.mode(seen_KO)
