@@ -55,9 +55,13 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Advice:
-    """Something worth knowing about a run that may start anyway."""
+    """Something worth knowing about a run that may start anyway.
+
+    A recipe as shipped does not say it, since its docstring does; with ``always`` it does: something is left for the user to give.
+    """
 
     reason: str
+    always: bool = False
 
 
 Verdict = Refusal | Advice

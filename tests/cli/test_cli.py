@@ -262,6 +262,16 @@ def test_a_recipe_as_it_ships_is_not_warned_of(trained, capsys):
         assert "With max_staleness=4 and one update per batch it matters" in err and err.count("\n") == 1
 
 
+def test_what_a_recipe_leaves_to_its_user_is_said_of_it_as_shipped_too():
+    def told(recipe, **changes):
+        return [
+            s for s in recipes.warnings(recipes.load(recipe, changes), recipe) if "names no" in s or "Swarm has" in s
+        ]
+
+    assert told("dsrl") == told("dsrl", steps=3) and len(told("dsrl")) == 1
+    assert len(told("sapo")) == 1 and not told("sac")
+
+
 def test_a_learning_rate_for_small_networks_is_warned_of_in_a_pretrained_model(tmp_path):
     for name, size in (("large", 200_000_000), ("small", 1000)):
         (tmp_path / name).mkdir()

@@ -50,6 +50,7 @@ TOKENS = {
     "optimization": {"learning_rate": 1e-4},
 }
 CONTROL = TOKENS | {"policy": {"class": "Gaussian", "observations": 3, "actions": 1}, "num_generations": 1}
+BUFFERED = CONTROL | {"store": {"class": "Transitions", "learning_starts": 300}}
 DIALOGUE = TOKENS | {"workflow": {"class": "Dialogue", "tool": {"class": "Calculator"}, "answers": 3}}
 BAD = {"reward__mean": (0.6, 0.1), "pass_rate": (0.6, 0.1)}  # a curve that falls
 FLAT = {"reward__mean": 0.3, "pass_rate": 0.3}
@@ -174,6 +175,12 @@ SICK = {
     "rate at its end": [
         ({"loop__factor": 0.01}, {"loop__factor": 0.02}),
         ({"loop__factor": 100.0}, {"loop__factor": 99.0}),
+    ],
+    "no updates": [
+        (
+            {"replay__moves": 0.0, "replay__held": (10.0, 120.0), "run": BUFFERED},
+            {"replay__moves": (0.0, 1.0), "replay__held": 120.0, "run": BUFFERED},
+        )
     ],
     "steps undone": [({"loop__kept": 0.0}, {"loop__kept": 0.01})],
     "lost samples": [
@@ -435,6 +442,22 @@ def test_a_run_of_another_update_has_its_rates_there(record):
     assert diagnosis.name == "nothing learned" and "update.optimization.learning_rate=0.003" in diagnosis.text()
 
 
+def test_steps_that_only_fill_a_buffer_say_nothing_of_the_rate(record):
+    flat = FLAT | {"steps": 40, "reward__std": 0.01, "run": BUFFERED, "replay__held": (100.0, 400.0)}
+    small = {"sync__moved": 0.003}  # 40 steps of it are far enough, 8 are not
+    assert causes(record(**flat, **small, replay__moves=(1.0, 400.0))) == []
+    directory = record(**flat, **small)
+    relabel(directory, **{"replay/moves": [0.0] * 32 + [10.0 * step for step in range(1, 9)]})
+    assert causes(directory) == ["learning rate too low"]
+    assert "8 steps in the same direction" in diagnose(directory).text()
+    relabel(directory, **{"replay/moves": [0.0] * 37 + [1.0, 2.0, 3.0]})
+    assert causes(directory) == []
+    diagnosis = diagnose(record(**flat | {"replay__held": 200.0}, replay__moves=0.0))
+    assert diagnosis.cause == "no updates" and "store.learning_starts=20" in diagnosis.text()
+    diagnosis = diagnose(record(**flat | {"replay__held": 400.0}, replay__moves=0.0))
+    assert "store.update_to_data=1" in diagnosis.text()
+
+
 def test_a_gradient_that_one_step_killed_was_not_dead_from_the_beginning(record):
     directory = record(**BAD, sync__moved=16.0)
     relabel(directory, **{"grad_norm": [0.1, 140.0, *[0.0] * 10]})
@@ -477,13 +500,14 @@ def test_the_faults_of_the_recipe_are_not_read(record):
 
 
 @pytest.mark.slow
-def test_every_proposed_experiment_is_a_command_that_starts(record, small_recipe, capsys):
+def test_every_proposed_experiment_is_a_command_that_starts(record, small_recipe, buffered_recipe, capsys):
     seen = set()
     for pairs in SICK.values():
         for beyond, _ in pairs:
             added = {key: value for key, value in beyond.get("run", {}).items() if key in ADDED}
             added |= {"sampling": small_recipe["sampling"] | added["sampling"]} if "sampling" in added else {}
-            for sign in diagnose(record(**beyond | {"run": small_recipe | added})).signs:
+            whole = buffered_recipe if "store" in beyond.get("run", {}) else small_recipe | added
+            for sign in diagnose(record(**beyond | {"run": whole})).signs:
                 words = shlex.split(sign.experiment)
                 if sign.name in seen:
                     continue
@@ -504,6 +528,13 @@ def small_recipe():
     from gimbal import config, recipes
 
     return config.plain(recipes.load("grpo", {}))
+
+
+@pytest.fixture
+def buffered_recipe():
+    from gimbal import config, recipes
+
+    return config.plain(recipes.load("sac", {"store.learning_starts": 300}))
 
 
 @pytest.mark.slow

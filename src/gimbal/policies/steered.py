@@ -106,7 +106,8 @@ class Steered(AbstractBoundedSpec):
         yield from without_density(self, whole)
         if not self.flow and not self.model:
             yield Advice(
-                "policy.flow names no flow, so that one without training is steered: policy.flow=runs/RUN/model, of a run of idql"
+                "policy.flow names no flow, so that one without training is steered: policy.flow=runs/RUN/model, of a run of idql",
+                always=True,
             )
 
     def load(self, seed: int = 0) -> SteeredPolicy:

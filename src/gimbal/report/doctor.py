@@ -41,6 +41,7 @@ RULES: Sequence[Rule] = (
     Rule(sign=failures.damaged, always=True),
     Rule(sign=failures.no_delivery, always=True),
     Rule(sign=failures.not_finite, always=True),
+    Rule(sign=failures.no_updates, always=True),
     Rule(sign=failures.undone, always=True),
     Rule(sign=failures.pegged, always=True),
     Rule(sign=failures.lost_samples, always=True),

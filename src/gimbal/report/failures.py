@@ -53,6 +53,26 @@ def no_delivery(record: Record) -> Sign | None:
     )
 
 
+def no_updates(record: Record) -> Sign | None:
+    """The buffer never held enough to learn from: every step only filled it."""
+    moves, held, first = record("replay/moves"), record("replay/held"), record.setting("store.learning_starts", None)
+    if first is None or not moves or moves[-1] > 0:
+        return None
+    evidence = f"none of {len(moves)} steps changed the policy: they put {held[-1]:,.0f} decisions into the buffer"
+    if first < held[-1]:
+        return Sign(
+            name="no updates",
+            evidence=f"{evidence}, too few for one update at store.update_to_data",
+            experiment=record.again("store.update_to_data=1"),
+        )
+    start = max(1, int(held[-1]) // 10)
+    return Sign(
+        name="no updates",
+        evidence=f"{evidence}, and the first {first:,} move nothing (store.learning_starts)",
+        experiment=record.again(f"store.learning_starts={start}"),
+    )
+
+
 def not_finite(record: Record) -> Sign | None:
     if record.stopped is None or record.stopped["error"] != "NotFinite":
         return None

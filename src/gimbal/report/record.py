@@ -142,6 +142,16 @@ class Record:
         graded = self.setting("reference.class", "") and not self.setting("rewards", ())
         return not self.offline and not graded
 
+    @property
+    def updated(self) -> Sequence[Mapping[str, Any]]:
+        """The steps that moved the policy: the first of an off-policy run only fill its buffer."""
+        made = [row.get("replay/moves") for row in self.rows]
+        return [
+            row
+            for row, before, now in zip(self.rows, [0.0, *made], made, strict=False)
+            if now is None or now > (before or 0.0)
+        ]
+
     def late(self, name: str) -> float | None:
         """Its median over the second half of the run."""
         values = self(name)

@@ -8,7 +8,7 @@ import statistics
 
 from gimbal.report.failures import LIVE, NO_GRADIENT
 from gimbal.report.held_out import named
-from gimbal.report.record import TOKENS, WORTH, Change, Record, Sign, short, when
+from gimbal.report.record import TOKENS, TREND, WORTH, Change, Record, Sign, short, when
 
 # Mean |change of a decision's log-probability| in one step, or the corresponding KL. Clipping begins at a ratio of 1.2, which is
 # 0.18 nats: a step of this size takes the average decision there at once. Healthy runs of gimbal-tiny move 0.02 to 0.1, at a KL of
@@ -339,17 +339,21 @@ def held_back(record: Record) -> Sign | None:
 
 
 def slow(record: Record) -> Sign | None:
-    moved = [] if record.offline else record("sync/moved")  # measured on its own texts, not those it trains on
+    steps = record.updated
+    moved = [row["sync/moved"] for row in steps if row.get("sync/moved") is not None]
+    # Where it trains on recorded answers, what moved is measured on its own texts.
+    if record.offline or len(steps) < min(TREND, len(record.rows)):
+        return None
     norm, live = record.late("grad_norm"), record.late("live_frac")
     if record.held or not moved or norm is None or norm < NO_GRADIENT or (live is not None and live < LIVE):
         return None
-    far, kl = statistics.fmean(moved) * len(record.rows), step_size(record)[1]
+    far, kl = statistics.fmean(moved) * len(steps), step_size(record)[1]
     if far >= SMALL_MOVE or (kl or 0.0) >= SMALL_KL:
         return None
     rate = record.learning_rate
     evidence = (
         f"at learning rate {rate:g} a step moves log-probabilities by {statistics.fmean(moved):.2g} nats a decision; "
-        f"{len(record.rows)} steps in the same direction would move them by {far:.2g} (limit {SMALL_MOVE:g})"
+        f"{len(steps)} steps in the same direction would move them by {far:.2g} (limit {SMALL_MOVE:g})"
     )
     # A step is roughly proportional to the rate: aim at healthy runs, by at most a factor of 100.
     factor = min(100.0, HEALTHY_MOVE / max(moved)) if max(moved) > 0 else 100.0

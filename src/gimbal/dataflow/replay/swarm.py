@@ -108,7 +108,8 @@ class Swarm(AbstractStoreSpec):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not self.reads:
             yield Advice(
-                "Swarm has no directory, no peers or takes nothing, so this run learns from its own rollouts alone"
+                "Swarm has no directory, no peers or takes nothing, so this run learns from its own rollouts alone",
+                always=True,
             )
             return
         if whole.run.policy.family != TEXT:
