@@ -2,19 +2,19 @@
 
 **Setting.** HalfCheetah-v5 and Hopper-v5, 50,000 steps of the environment, one move of each network a step after the first 100, one
 thread. Arms: *gimbal*, the recipe ``sac`` as it is shipped but for the environment; *sb3*, Stable-Baselines3's SAC with the recipe's
-networks (64, 64), minibatch (128), rates (1e-3) and all else as it ships. The return is that of the last policy at its mode: the mean of
-20 episodes that no run has trained on. Seconds are of the processor and of training alone.
+networks (64, 64), minibatch (128), rates (1e-3) and all else as it ships. The return is that of the last policy at its mode: the mean
+of 20 episodes that no run has trained on. Seconds are of the processor and of training alone.
 
-**Rule.** Seeds 0 to 4. One side is above the other if the interval of the difference of their returns, over all 25 pairs of seeds (exact,
-96.8 %: the third from either end), lies on one side of 0; otherwise they are not told apart. The ratio of seconds is that of each seed's
-two runs, which follow each other: its median, least and most.
+**Rule.** Seeds 0 to 4. One side is above the other if the interval of the difference of their returns, over all 25 pairs of seeds
+(exact, 96.8 %: the third from either end), lies on one side of 0; otherwise they are not told apart. The ratio of seconds is that of
+each seed's two runs, which follow each other: its median, least and most.
 
 **Limits.** Settings are the recipe's, chosen on Pendulum, not tuned here for either side. Published runs have networks of 256, a
 minibatch of 256 and a million steps: at 50,000 returns are those of a policy that has begun to walk, and differ widely between seeds.
 
 Written before its runs.
 
-    python claims/locomotion.py    # goes on from claims/locomotion.json; an hour of one core. Needs gymnasium[mujoco] and the extra `bench`
+    python claims/locomotion.py    # goes on from claims/locomotion.json; an hour of one core; gymnasium[mujoco], extra bench
 """
 
 from __future__ import annotations

@@ -56,6 +56,8 @@ import holds_page  # noqa: E402
 import horizon  # noqa: E402
 import kuhn  # noqa: E402
 import kuhn_page  # noqa: E402
+import locomotion  # noqa: E402
+import locomotion_page  # noqa: E402
 import masked  # noqa: E402
 import memory  # noqa: E402
 import offline  # noqa: E402
@@ -268,6 +270,7 @@ def pages() -> dict[str, str]:
         failing.section(tokens.load(failing.RECORD)),
         worlds_page.section(campaign.load(worlds.RECORD)),
         control_page.section(campaign.load(control.RECORD)),
+        locomotion_page.section(campaign.load(locomotion.RECORD)),
         drafter_page.section(campaign.load(drafter.RECORD)),
     ]
     text = HEAD + "\n".join(sections)

@@ -14,6 +14,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
 from small import small_run
 
+from gimbal.engines.base import Witness
 from gimbal.engines.native import Native, NativeEngine
 from gimbal.engines.precision import TOLERANCE
 from gimbal.learning.method import Optimization
@@ -209,3 +210,17 @@ def test_a_coarse_trainer_beside_a_fine_sampler(single_thread, monkeypatch, lost
             trainer.advance()
     finally:
         trainer.close()
+
+
+@pytest.mark.parametrize(("apart", "refused"), [((0.02, 0.0), False), ((0.1, 0.0), True), ((0.0, 1e-3), True)])
+def test_a_log_probability_of_thousands_is_rounded_as_such(trained, apart, refused):
+    """A squashed Gaussian of 17 saturated dimensions has some thousands, and two programs in float32 differ there by a hundredth."""
+    policy, _, canary = trained
+    proof, trainer_D = DeliveryProof(policy, canary), torch.tensor([-1e4, 2.0])
+    proof.trainer[0] = trainer_D
+    answer = Witness(who="", due=0, version=0, logprob_D=trainer_D + torch.tensor(apart))
+    if not refused:
+        assert proof._judge(answer, 1e-4)["sync/gap"] == pytest.approx(0.01, rel=0.1)
+        return
+    with pytest.raises(NotDelivered, match="away from the trainer's"):
+        proof._judge(answer, 1e-4)

@@ -38,6 +38,7 @@ LOST_BELOW = 0.5  # slope half way between delivered (1) and lost (0); half of i
 DECIDED = 2.0  # movement in units of the noise from which a slope is taken
 CERTAIN = 4.0  # ... and from which it is held against a sampler that moves at all
 CANARY_EVERY = 8  # versions
+ROUNDED = 4e-6  # of a log-probability's own size: 64 units of float32, which a density of many saturated dimensions takes half of
 MANY = 8  # tensors: a small network in bfloat16 may say the same although a few have changed
 
 
@@ -125,8 +126,9 @@ class DeliveryProof:
                 f"of version {seen.said[0]} to the last bit, although most tensors have changed since"
             )
         seen.said = (version, sampler_D)
-        gap = float((sampler_D - trainer_D).abs().mean())
-        if not gap <= tolerance:  # NaN fails too
+        gap_D = (sampler_D - trainer_D).abs()
+        gap = float(gap_D.mean())
+        if not float((gap_D - ROUNDED * trainer_D.abs()).clamp(min=0).mean()) <= tolerance:  # NaN fails too
             raise NotDelivered(
                 f"weights of version {version} were not delivered: on the canary the log-probabilities of the sampler {who}are "
                 f"{gap:.3g} away from the trainer's on average, where its precision explains {tolerance:.3g}{self._held(version)}"
