@@ -234,3 +234,13 @@ def test_a_loss_that_falls_is_no_trouble_and_the_lowest_is_best():
     assert figure["text"] == "The held-out loss went from 5.883 to 5.600 (-0.283)"
     unfinished = learned(None, {"pass_rate": [0.0, 0.0], "loss": [3.0, 2.0]}, None, recorded=True)
     assert unfinished["figure"] == "training loss" and unfinished["after"] == 2.0
+
+
+def test_a_step_that_only_fills_a_buffer_has_no_loss_to_be_finite():
+    metrics = {
+        "loss": [None, None, 1.0, 2.0],
+        "grad_norm": [None, None, 1.0, 1.0],
+        "replay/moves": [0.0, 0.0, 5.0, 9.0],
+    }
+    assert not sign("loss", metrics)["bad"]
+    assert sign("loss", metrics | {"loss": [None, None, 1.0, None]})["text"] == "not finite in 1 steps"

@@ -1,10 +1,12 @@
 """The page as somebody uses it, in a real browser, from disk and without a network."""
 
+import io
 import json
 import math
 
 import pytest
 from browser import chromium, opened, until
+from PIL import Image
 from test_page import ATTACK, described, make_run
 
 from gimbal.report.files import JsonLines
@@ -270,6 +272,19 @@ def test_branches_are_drawn_as_trees(browser, tree):
             assert f'" {sample}.{7 if sample else 6}" decision {7 if sample else 6}' in page.inner_text("#numbers")
         off = [text.strip() for text in page.locator("#members .off").all_inner_texts()]
         assert off == ["0.3", "1.3"], "what is shared stands as the one that drew it has it, where it counts"
+
+
+def test_a_film_plays_on_the_page_and_a_control_run_has_no_wrong_rollouts(browser, tmp_path):
+    film = io.BytesIO()
+    images = [Image.new("RGB", (60, 40), colour) for colour in ("red", "blue")]
+    images[0].save(film, "WEBP", save_all=True, append_images=images[1:], duration=100)
+    paced = written(5, 4, 0) | {"solved": None}
+    run = make_run(tmp_path / "walk", rollouts=[paced])
+    (run / "film.webp").write_bytes(film.getvalue())
+    with opened(browser, "file://" + str(write_report(run))) as page:
+        until(page, "document.querySelector('#films img').naturalWidth === 60")
+        assert page.locator("#conclusion button").count() == 0
+        assert "solved" not in page.inner_text(".member header")
 
 
 def test_text_of_a_model_is_text(browser, small):

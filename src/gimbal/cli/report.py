@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HELP = """\
-gimbal report RUN [RUN ...] [--serve]
+gimbal report RUN [RUN ...] [--film] [--serve]
 
 RUN is a run, a directory of runs, or a pattern such as 'demo-*'. Writes one page about these runs: what was learned, how stable it
 was, what it cost; curves; rollouts. It is one file that opens offline: RUN/report.html, or report.html next to the first of several
 runs. Runs that differ only in their seed are drawn as one curve with a band.
 
+  --film             play an episode of each run's policy and show it (environments of gymnasium; kept as RUN/film.webp)
   --out FILE         write to this file
   --serve            follow live runs at http://127.0.0.1:PORT; nothing is written
   --port N           the port (default 0: any free one)
@@ -21,7 +22,7 @@ runs. Runs that differ only in their seed are drawn as one curve with a band.
 def report(argv: Sequence[str]) -> int:
     from gimbal.cli.words import parse
 
-    arguments = parse(argv, ("help", "serve"), ("out", "port", "runs"))
+    arguments = parse(argv, ("help", "serve", "film"), ("out", "port", "runs"))
     if "help" in arguments.flags:
         print(HELP)
         return 0
@@ -36,6 +37,9 @@ def report(argv: Sequence[str]) -> int:
 
     runs = Path(arguments.flags.get("runs", api.RUNS))
     directories = list(dict.fromkeys(found for word in arguments.words for found in api.find_runs(word, runs)))
+    if "film" in arguments.flags:
+        for directory in directories:
+            _film(directory)
     if serving:
         from gimbal.report.serve import serve
 
@@ -46,6 +50,21 @@ def report(argv: Sequence[str]) -> int:
     out = arguments.flag("out")
     print(write_report(*directories, path=None if out is None else Path(out)))
     return 0
+
+
+def _film(directory: Path) -> None:
+    """Of the policy that the run ended with, or has now."""
+    from gimbal import config, durable
+    from gimbal.cli.export import chosen
+    from gimbal.report.files import FILM
+    from gimbal.runtime.film import film
+    from gimbal.runtime.run import AbstractRun
+
+    _, run = config.load(directory, AbstractRun)
+    model, _ = chosen(directory, None, False)
+    made = film(run, run.policy.at(model).load(run.seed))
+    with durable.named(directory / FILM):
+        (directory / FILM).write_bytes(made)
 
 
 def _port(text: str) -> int:

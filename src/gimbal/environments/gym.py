@@ -65,12 +65,13 @@ class Registered(AbstractEnvironmentSpec):
 
 
 class Environment(AbstractEnvironment):
-    """One live environment; it can be reset for any task of its source. ``interface`` says what it shows and takes."""
+    """One live environment; it can be reset for any task of its source. ``interface`` says what it shows and takes. With ``drawn`` it
+    can be looked at too (``image``)."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, drawn: bool = False) -> None:
         import gymnasium  # late: it is an extra, and takes a while
 
-        self._env = opened(source)
+        self._env = opened(source, **({"render_mode": "rgb_array"} if drawn else {}))
         spaces, seen, acts = gymnasium.spaces, *_spaces(self._env, source)
         flat = spaces.flatten_space(seen) if seen.is_np_flattenable else None
         if not isinstance(flat, spaces.Box):
@@ -178,6 +179,20 @@ class Environment(AbstractEnvironment):
             )
         return number
 
+    def image(self) -> Shaped[np.ndarray, "H W 3"]:
+        """What it looks like now."""
+        image = np.asarray(self._env.render())
+        if image.ndim != 3 or image.shape[-1] != 3 or image.dtype != np.uint8:
+            raise ValueError(
+                f"{self.source}.render returned {told(image)} with render_mode='rgb_array'; it must return uint8 of [height, width, 3]"
+            )
+        return image
+
+    @property
+    def pace(self) -> float:
+        """Steps a second, as it would be watched."""
+        return float(self._env.metadata.get("render_fps") or 30)
+
     def fork(self) -> Environment:
         """By a copy of all its state, which environments in plain Python have; one with a simulator outside of it does not."""
         other = copy.copy(self)
@@ -237,8 +252,9 @@ def _spaces(env: Any, source: str) -> tuple[Any, Any]:
     return found
 
 
-def opened(source: str) -> Any:
-    """The environment of this name, or of a user's class: what a module of his registers as it is imported has a name too."""
+def opened(source: str, **settings: Any) -> Any:
+    """The environment of this name, or of a user's class: what a module of his registers as it is imported has a name too. It is made
+    with these settings."""
     import gymnasium
 
     place, _, name = source.rpartition(":")
@@ -251,7 +267,7 @@ def opened(source: str) -> Any:
         )
     if own is None:
         try:
-            return gymnasium.make(name, disable_env_checker=True)
+            return gymnasium.make(name, disable_env_checker=True, **settings)
         except (gymnasium.error.Error, ImportError) as error:
             why = str(error).partition(" Did you mean")[0].rstrip(". ")
             if name in gymnasium.registry:  # something that it needs is missing
@@ -261,7 +277,7 @@ def opened(source: str) -> Any:
                 "without a version, or module:Name-v0, which the module registers)"
             ) from error
     try:
-        made = own()
+        made = own(**settings)
     except Exception as error:  # whatever a user's class raises, told with the line of his file
         raise broken(source, error) from error
     if not isinstance(made, gymnasium.Env):

@@ -5,6 +5,7 @@ Runs that cannot be compared are refused.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gimbal.config import RECIPE_FILE, read_file
-from gimbal.report.files import JsonLines, Summary, lost
+from gimbal.report.files import FILM, JsonLines, Summary, lost
 
 # Fields of a run that change neither its behaviour nor its tasks.
 BOOKKEEPING = (
@@ -57,6 +58,12 @@ class RunOnDisk:
     @property
     def name(self) -> str:
         return self.directory.name
+
+    @property
+    def film(self) -> str:
+        """An episode of its policy as a data: URL, "" where none was filmed."""
+        made = self.directory / FILM
+        return f"data:image/webp;base64,{base64.b64encode(made.read_bytes()).decode()}" if made.is_file() else ""
 
     @cached_property
     def metrics(self) -> dict[str, list[float | None]]:

@@ -26,6 +26,7 @@ from gimbal.records import Episode, Group, Rollout, TrainBatch
 from gimbal.report.metrics import passed
 
 METRICS, ROLLOUTS, SUMMARY = "metrics.jsonl", "rollouts.jsonl", "summary.json"
+FILM = "film.webp"  # an episode of its policy
 STOPPED = "stopped.json"  # why a run ended before its last step; written only then
 PICTURE, FRAME, FRAMES = 128, 32, 11  # pixels per side of a sample, and of a state on its path; states shown
 MASKED = "\u00b7"  # a cell of a text that is still to be filled in

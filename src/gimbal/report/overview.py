@@ -17,7 +17,7 @@ from gimbal.report.files import Summary
 from gimbal.report.held_out import SMALLER, figures, measures, smaller
 from gimbal.report.loop import account
 from gimbal.report.metrics import DRAWN
-from gimbal.report.record import CONTROL, CURVE, RETURN, TOKENS, TREND, Change, Record, noise
+from gimbal.report.record import CONTROL, CURVE, RETURN, TOKENS, TREND, Change, Record, moving, noise
 
 LOSSES = ("held-out loss", "training loss")
 Columns = Mapping[str, Sequence[float | None]]  # a metric's values, one per step; None is unknown
@@ -53,6 +53,7 @@ def describe(runs: Sequence[RunOnDisk]) -> tuple[list[dict[str, Any]], list[str]
             "steps": [row["step"] for row in run.rows],
             "metrics": run.metrics,
             "recipe": run.recipe,
+            "film": run.film,
         }
         for run, figure, record in zip(runs, figures, records, strict=True)
     ]
@@ -164,7 +165,9 @@ def signs(metrics: Columns, recipe: Mapping[str, Any], record: Record, told: str
         sign("selection", False, chosen)
     returned = [i for i, version in enumerate(metrics.get("loop/returned", ())) if version is not None]
     broken = [i for name in ("loss", "grad_norm") for i, v in enumerate(metrics.get(name, ())) if v is None]
-    broken = [i for i in broken if i not in returned]  # these steps have no loss
+    # What went back to an earlier version, or only filled a buffer, has no loss.
+    filled = [i for i, moved in enumerate(moving(metrics.get("replay/moves", ()))) if not moved]
+    broken = [i for i in broken if i not in returned and i not in filled]
     if "loss" in metrics:
         sign("loss", bool(broken), f"not finite in {len(set(broken))} steps" if broken else "finite in every step")
     if not fell:  # no check marks next to a fall

@@ -145,12 +145,8 @@ class Record:
     @property
     def updated(self) -> Sequence[Mapping[str, Any]]:
         """The steps that moved the policy: the first of an off-policy run only fill its buffer."""
-        made = [row.get("replay/moves") for row in self.rows]
-        return [
-            row
-            for row, before, now in zip(self.rows, [0.0, *made], made, strict=False)
-            if now is None or now > (before or 0.0)
-        ]
+        moved = moving([row.get("replay/moves") for row in self.rows])
+        return [row for row, once in zip(self.rows, moved, strict=True) if once]
 
     def late(self, name: str) -> float | None:
         """Its median over the second half of the run."""
@@ -392,6 +388,11 @@ class Record:
 def _best(points: Iterable[Point], name: str) -> Point:
     """The first of the best."""
     return (min if smaller(name) else max)(points, key=lambda point: point.value)
+
+
+def moving(moves: Sequence[float | None]) -> list[bool]:
+    """Whether each step made an update, by how many all steps up to it had made; None: it has no buffer."""
+    return [now is None or now > (before or 0.0) for before, now in zip([0.0, *moves], moves, strict=False)]
 
 
 def noise(values: Sequence[float]) -> float:

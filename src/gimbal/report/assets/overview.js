@@ -86,8 +86,21 @@ function signs() {
   for (const line of [run.cost.text].flat()) $("evaluation").append(make("p", "", line));
 }
 
+function films() {
+  const filmed = state.runs.map((_, i) => i).filter((i) => state.runs[i].film);
+  $("films").replaceChildren();
+  if (!filmed.length) return;
+  $("films").append(make("h3", "", "An episode, each action the likeliest"));
+  for (const i of filmed) {
+    const node = $("films").appendChild(make("figure")), image = node.appendChild(make("img"));
+    image.src = state.runs[i].film;
+    image.alt = `an episode of ${state.runs[i].name}`;
+    if (state.runs.length > 1) node.appendChild(make("figcaption")).append(runName(i));
+  }
+}
+
 function wrongButton() {
-  const wrong = state.rollouts.filter((r) => !r.solved);
+  const wrong = state.rollouts.filter((r) => r.solved === false);
   if (!wrong.length) return;
   const button = make("button", "", `Show a wrong rollout (${number(wrong.length)} of ${number(state.rollouts.length)} recorded)`);
   button.type = "button";
@@ -131,4 +144,5 @@ function overview() {
   $("compared").textContent = state.compared;
   board();
   signs();
+  films();
 }

@@ -114,7 +114,7 @@ function memberNode(m, first) {
   const ended = { stop: "", length: ", cut off" }[r.stop] ?? `, ${r.stop}`, after = first ? `, ${number(first)} shared` : "";
   if (d.row !== null) head.append(`sample ${r.sample}, row ${d.row}: `);
   if (d.role) head.append(make("b", "role", d.role), " ");
-  head.append("reward ", make("b", r.solved ? "reward solved" : "reward", number(r.score, 3)), ` ${r.solved ? "solved" : "not solved"}${ended}, ${number(r.length)} decisions${after}`);
+  head.append("reward ", make("b", r.solved ? "reward solved" : "reward", number(r.score, 3)), `${{ true: " solved", false: " not solved" }[r.solved] ?? ""}${ended}, ${number(r.length)} decisions${after}`);
   const scores = Object.entries(d.scores ?? {});
   if (scores.length) head.append(make("div", "scores", scores.map(([name, score]) => `${name} ${number(score, 3)}`).join(", ")));
   if (d.image) node.append(pictureOf(d, 96));
