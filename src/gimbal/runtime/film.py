@@ -33,6 +33,7 @@ def film(run: AbstractRun, policy: AbstractPolicy, seed: int = 0) -> bytes:
 
 def filmed(source: str, episode: RecordedEpisode) -> tuple[list[Shaped[np.ndarray, "H W 3"]], float]:
     """Images of an episode, at most ``FRAMES``, evenly apart and with its first and last moment; and the seconds of each."""
+    assert episode.seed is not None, "an episode is begun again by its seed"
     last, count = episode.length, min(FRAMES, episode.length + 1)
     shown = {round(place * last / (count - 1)) for place in range(count)}
     images = []
