@@ -62,6 +62,17 @@ def test_what_is_shown_is_one_vector(opened, seen, count):
     assert np.allclose(first, expected), "the same sample, flattened by gymnasium"
 
 
+@pytest.mark.parametrize("shape", [(2, 3), (6,), (1, 3)])
+def test_a_shape_that_was_not_announced_is_refused_though_its_count_may_be_right(opened, shape, monkeypatch):
+    world = opened(spaces.Box(-1, 1, (3, 2), np.float32), CHOICE)
+    assert world.reset(Gymnasium()[0], seed=0).shape == (6,)
+    monkeypatch.setattr(Any, "reset", lambda self, seed, options=None: (np.zeros(shape, np.float32), {}))
+    with pytest.raises(
+        ValueError, match=rf"observation of shape \[{', '.join(map(str, shape))}\]; its observation_space is Box"
+    ):
+        world.reset(Gymnasium()[0], seed=0)
+
+
 @pytest.mark.parametrize(
     ("acts", "count", "does", "told"),
     [

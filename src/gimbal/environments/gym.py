@@ -87,6 +87,7 @@ class Environment(AbstractEnvironment):
         self.instant = _instant(self._env)
         # A vector is shown as it is; anything else as one vector, choices one-hot.
         self._flatten = None if isinstance(seen, spaces.Box) and len(seen.shape) == 1 else partial(spaces.flatten, seen)
+        self._shape = seen.shape if isinstance(seen, spaces.Box) else None  # a transposed one would be flattened too
         self._bounds, self._choices, self.source, self.observations = None, None, source, flat.shape[0]
         if isinstance(acts, spaces.Discrete):
             self.actions, self._choices, does = int(acts.n), _plus(int(acts.start)), "choices"
@@ -156,7 +157,7 @@ class Environment(AbstractEnvironment):
 
     def _shown(self, seen: Any, call: str) -> Float[np.ndarray, " O"]:
         shown = np.asarray(seen if self._flatten is None else self._flatten(seen)).astype(np.float32)
-        if shown.shape != (self.observations,):
+        if shown.shape != (self.observations,) or (self._shape is not None and np.shape(seen) != self._shape):
             raise ValueError(
                 f"{self.source}.{call} returned an observation of shape {list(np.shape(seen))}; its observation_space is "
                 f"{self._env.observation_space}"
