@@ -1,8 +1,8 @@
 """Scores, and real samples beside them: does a discriminator bring a sampler of two steps nearer to the data? (DMD2's GAN loss)
 
 **Setting.** gimbal-digits, without classes, in two steps, as *student* of `few_steps.py`, but for 48 learner steps on 32 samples: 5
-updates of fake, and where there is one of the discriminator, then one of the policy, one rate for all. *scores* is the recipe `dmd2`, whose only teacher is the
-base model. *both* is `dmd2_gan`: the same with the GAN loss on scikit-learn's digits, coefficient 0.03.
+updates of fake, and where there is one of the discriminator, then one of the policy, one rate for all. *scores* is the recipe `dmd2`,
+whose only teacher is the base model. *both* is `dmd2_gan`: the same with the GAN loss on scikit-learn's digits, coefficient 0.03.
 
 **Figures**, of 400 samples: *nearness*, the energy distance of `few_steps.py` to these digits with a minus; *coverage*, *distance* and
 *classes* as there. *seconds*: of CPU, of the learner steps.

@@ -28,8 +28,8 @@ class RealSamples(AbstractPart):
     """Finished samples from elsewhere, which a discriminator is shown as real.
 
     ``file`` is an .npz file with ``samples`` [K, channels, height, width], in the range of the policy's, and, where tasks ask for
-    classes, ``labels`` [K]; or "digits", scikit-learn's. One is drawn for each sample of the policy, with replacement: of the class that
-    was asked for, or of all where none was.
+    classes, ``labels`` [K]; or "digits", scikit-learn's. One is drawn for each sample of the policy, with replacement: of the class
+    that was asked for, or of all where none was.
     """
 
     file: str = DIGITS
@@ -112,12 +112,13 @@ def read(file: str) -> tuple[Float[Tensor, "K ..."], Int[Tensor, " K"]]:
             label_K = torch.from_numpy(np.asarray(labels).astype("int64", casting="same_kind"))
     except (KeyError, ValueError, TypeError, OSError, EOFError, AttributeError) as error:
         raise ValueError(
-            f"{file} cannot be read as real samples ({error}): write it by np.savez(FILE, samples=[K, C, H, W] floats, labels=[K] whole "
-            "numbers)"
+            f"{file} cannot be read as real samples ({error}): write it by np.savez(FILE, samples=..., labels=...), floats [K, C, H, W] and "
+            "whole numbers [K]"
         ) from error
     if sample_KD.ndim != 4 or not len(sample_KD) or label_K.shape != sample_KD.shape[:1]:
         raise ValueError(
-            f"{file} has samples of the shape {tuple(sample_KD.shape)} and labels {tuple(label_K.shape)}: it must have [K, C, H, W] and [K]"
+            f"{file} has samples of the shape {tuple(sample_KD.shape)} and labels {tuple(label_K.shape)}: they must be [K, C, H, W] "
+            "and [K]"
         )
     if not bool(sample_KD.isfinite().all()):
         raise ValueError(f"{file} has samples with numbers that are not finite: leave these out")
