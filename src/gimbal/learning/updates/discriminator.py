@@ -112,8 +112,8 @@ def read(file: str) -> tuple[Float[Tensor, "K ..."], Int[Tensor, " K"]]:
             label_K = torch.from_numpy(np.asarray(labels).astype("int64", casting="same_kind"))
     except (KeyError, ValueError, TypeError, OSError, EOFError, AttributeError) as error:
         raise ValueError(
-            f"{file} cannot be read as real samples ({error}): write it by np.savez(FILE, samples=..., labels=...), floats [K, C, H, W] and "
-            "whole numbers [K]"
+            f"{file} cannot be read as real samples ({error}): write it by np.savez(FILE, samples=..., labels=...), floats [K, C, H, "
+            "W] and whole numbers [K]"
         ) from error
     if sample_KD.ndim != 4 or not len(sample_KD) or label_K.shape != sample_KD.shape[:1]:
         raise ValueError(
