@@ -1,0 +1,28 @@
+"""The claims on discriminators and on kept paths: arms that differ in one thing, and settings that are the rule's."""
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
+
+import adversarial
+import cached
+
+
+def test_the_discriminator_is_all_that_differs():
+    plain, both = (adversarial.run_of(arm, 3e-4, 2) for arm in (adversarial.SCORES, adversarial.BOTH))
+    assert both.update.adversarial.coef == 0.03 and both.update.adversarial.real.file == "digits"
+    assert plain == replace(both, update=replace(both.update, adversarial=None))
+    assert both.update.optimization.critic_learning_rate == both.update.optimization.learning_rate == 3e-4
+    assert both.seed == 2 and both.sampling.max_length == 2
+
+
+def test_the_steps_are_all_that_differs():
+    runs = {arm: cached.run_of(arm, 1e-4, 2) for arm in cached.STEPS}
+    assert all(
+        replace(run, update=replace(run.update, steps=cached.STEPS[cached.DRTUNE])) == runs[cached.DRTUNE]
+        for run in runs.values()
+    )
+    assert {steps.count for steps in cached.STEPS.values()} == {3} and cached.LENGTH == 6
+    assert runs[cached.SPARSE].sampling.max_length == cached.LENGTH and runs[cached.SPARSE].update.coef == 10
