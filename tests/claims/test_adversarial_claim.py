@@ -1,11 +1,14 @@
 """The claims on discriminators and on kept paths: arms that differ in one thing, and settings that are the rule's."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "claims"))
 import adversarial
 import cached
 

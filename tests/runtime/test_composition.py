@@ -37,9 +37,10 @@ from gimbal.environments.conditions import Conditions
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.sampling_version import SamplingVersion
-from gimbal.learning.updates.path_distillation import PathDistillation, Teacher
+from gimbal.learning.updates.adversarial_flow import AdversarialFlow
 from gimbal.learning.updates.cached_steps import CachedSteps
 from gimbal.learning.updates.discriminator import AdversarialLoss, RealSamples
+from gimbal.learning.updates.path_distillation import PathDistillation, Teacher
 from gimbal.learning.updates.reward_gradient import GradientSteps
 from gimbal.objectives import Reinforce
 from gimbal.objectives.base import AbstractMask
@@ -240,6 +241,10 @@ DENOISING = {  # what is refused of denoising, and of finished samples
         climbing(draft(), CachedSteps()), sampling=PathSampling(max_length=10)
     ),
     "there is no file nowhere.npz of real samples": adversarial(dmd2(), "nowhere.npz"),
+    "asks for class 12, of which digits has no sample": adversarial(dmd2(), "digits", tasks=Conditions(labels=(12,))),
+    r"samples for a network that denoises: policy='Denoiser\(\)'": replace(
+        sac(), update=AdversarialFlow(), store=Once()
+    ),
     "update.rewards are the run's: leave them out": replace(draft(), update=replace(draft().update, rewards=(SLOPE,))),
     r"no reward of the run has a weight: reward='DigitClass": replace(draft(), rewards=(replace(SLOPE, weight=0.0),)),
     r"of 'seen' \(DigitClass\) the gradient teaches nothing: it counts votes.*set by=linear; or set its weight to 0": replace(
