@@ -235,6 +235,15 @@ def test_real_samples_are_of_the_class_that_was_asked_for(real):
     assert set(row_N[~asked].tolist()) == set(range(12)) and len(set(row_N[label_N == 2].tolist())) == 4
 
 
+def test_only_these_classes_are_shown(real):
+    sample_KD, label_K = read(real.file)
+    drawn_ND = replace(real, only=(0, 2)).drawn(torch.full((200,), NO_LABEL), SHAPE, np.random.default_rng(0))
+    row_N = torch.tensor([int((sample_KD == x).flatten(1).all(1).nonzero()) for x in drawn_ND])
+    assert set(label_K[row_N].tolist()) == {0, 2}
+    with pytest.raises(ValueError, match=r"only names class 7, of which .*real\.npz has no sample"):
+        replace(real, only=(0, 7)).kept()
+
+
 def test_digits_are_shaped_as_the_policy_s_samples():
     data_KD, label_K = digits()
     drawn_ND = RealSamples().drawn(torch.tensor([7, 7]), (1, 8, 8), np.random.default_rng(0))

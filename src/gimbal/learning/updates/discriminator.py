@@ -29,14 +29,15 @@ class RealSamples(AbstractPart):
 
     ``file`` is an .npz file with ``samples`` [K, channels, height, width], in the range of the policy's, and, where tasks ask for
     classes, ``labels`` [K]; or "digits", scikit-learn's. One is drawn for each sample of the policy, with replacement: of the class
-    that was asked for, or of all where none was.
+    that was asked for, or of all where none was. ``only`` keeps the samples of these classes.
     """
 
     file: str = DIGITS
+    only: tuple[int, ...] = ()
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         try:
-            _, label_K = read(self.file)
+            _, label_K = self.kept()
         except ValueError as error:
             yield Refusal(str(error))
             return
@@ -47,11 +48,23 @@ class RealSamples(AbstractPart):
                 f"tasks.labels asks for class {missing[0]}, of which {self.file} has no sample: leave it out, or add it to labels"
             )
 
+    def kept(self) -> tuple[Float[Tensor, "K ..."], Int[Tensor, " K"]]:
+        """All that may be drawn, and their labels."""
+        sample_KD, label_K = read(self.file)
+        if not self.only:
+            return sample_KD, label_K
+        if missing := sorted(set(self.only) - set(label_K.tolist())):
+            raise ValueError(
+                f"only names class {missing[0]}, of which {self.file} has no sample: leave it out, or add samples and labels of it"
+            )
+        kept_K = torch.isin(label_K, torch.tensor(self.only))
+        return sample_KD[kept_K], label_K[kept_K]
+
     def drawn(
         self, label_N: Int[Tensor, " N"], shape: tuple[int, ...], generator: np.random.Generator
     ) -> Float[Tensor, "N ..."]:
         """One for each row."""
-        sample_KD, label_K = read(self.file)
+        sample_KD, label_K = self.kept()
         if sample_KD[0].numel() != np.prod(shape) or (self.file != DIGITS and sample_KD.shape[1:] != shape):
             raise ValueError(
                 f"the samples of {self.file} have the shape {tuple(sample_KD.shape[1:])}, and the policy's {shape}: give it samples of "
