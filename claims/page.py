@@ -15,6 +15,7 @@ import actor_critics  # noqa: E402
 import adversarial  # noqa: E402
 import age_page  # noqa: E402
 import balance  # noqa: E402
+import blackbox  # noqa: E402
 import branches  # noqa: E402
 import branches_slower  # noqa: E402
 import branches_slower_page  # noqa: E402
@@ -158,6 +159,7 @@ MASKED = {
 MATCHING = {name: name for name in ("nearness", "coverage", "classes", "distance", "uneven")}
 ADVERSARIAL = {name: name for name in ("nearness", "coverage", "classes", "distance")} | {"seconds of CPU": "seconds"}
 CACHED = {name: name for name in ("true", "reward", "coverage", "cosine", "steps")} | {"seconds of CPU": "cpu"}
+BLACKBOX = {name: name for name in ("nearness", "fours", "coverage", "distance")} | {"seconds of CPU": "seconds"}
 REVIEWS = {name: name for name in ("right", "gain", "five", "again", "passes")}
 DRAFTS = {name: name for name in ("reward", "true", "coverage", "agreement", "steps")} | {"seconds of CPU": "cpu"}
 READING = f"""Tuning: the scores of one run each at {", ".join(f"{rate:g}" for rate in dose.RATES)}, the best in bold; "stable" is the
@@ -266,6 +268,7 @@ def pages() -> dict[str, str]:
         flow_maps_page.section(campaign.load(flow_maps.RECORD)),
         tuned(group_matching, "Scores that a group normalises", MATCHING),
         tuned(adversarial, "Real samples beside scores", ADVERSARIAL),
+        tuned(blackbox, "A teacher of which only samples are known", BLACKBOX),
         closed_form_page.section(campaign.load(closed_form.RECORD)),
         tuned(masked, "Tokens of a forward pass", MASKED),
         tuned(reviews, "Masked text that is read again", REVIEWS),

@@ -10,6 +10,7 @@ pytest.importorskip("diffusers", reason="diffusers is not installed: pip install
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "claims"))
 import adversarial
+import blackbox
 import cached
 
 
@@ -29,3 +30,11 @@ def test_the_steps_are_all_that_differs():
     )
     assert {steps.count for steps in cached.STEPS.values()} == {3} and cached.LENGTH == 6
     assert runs[cached.SPARSE].sampling.max_length == cached.LENGTH and runs[cached.SPARSE].update.coef == 10
+
+
+def test_whether_the_discriminator_learns_is_all_that_differs():
+    taught, frozen = (blackbox.run_of(arm, 1e-3, 2) for arm in (blackbox.AFD, blackbox.FROZEN))
+    rates = frozen.update.optimization
+    assert taught.update.optimization == replace(rates, critic_learning_rate=blackbox.RATE)
+    assert rates.critic_learning_rate == blackbox.NEVER and rates.learning_rate == 1e-3
+    assert taught == replace(frozen, update=taught.update) and taught.update.real.only == (blackbox.WANTED,)

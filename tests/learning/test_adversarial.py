@@ -14,6 +14,7 @@ diffusers = pytest.importorskip("diffusers", reason="diffusers is not installed:
 
 from test_distribution_matching import FLOW, ROWS, batch_of, clean, learner_of
 
+from gimbal.cli import main
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates import adversarial_flow, distribution_matching, forward_process
@@ -284,3 +285,26 @@ def test_settings_out_of_range():
         with pytest.raises(ValueError, match="leave the loss out"):
             AdversarialLoss(coef=coef)
     assert replace(AdversarialLoss(), coef=1.0).coef == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["dmd2_gan", "afd"])
+def test_a_run_goes_on_after_a_checkpoint_to_the_same_bits(recipe, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    few = ["prompts_per_step=1", "num_generations=4", "held_out=None", "policy.batch=4", "checkpoint_every=1"]
+    few += ["update.fake_updates=1"] if recipe == "dmd2_gan" else []
+    assert main(["train", recipe, "steps=2", *few, "--name", "whole"]) == 0
+    assert main(["train", recipe, "steps=1", *few, "--name", "half"]) == 0
+    assert main(["train", "--resume", "runs/half", "steps=2"]) == 0
+    whole, half = (tmp_path / "runs" / name / "model/transformer" for name in ("whole", "half"))
+    (file,) = whole.glob("*.safetensors")
+    assert file.read_bytes() == (half / file.name).read_bytes()
+    at = "update.adversarial.real" if recipe == "dmd2_gan" else "update.real"
+    for typed, said_ in (
+        (f"{at}.file=none.npz", "there is no file none.npz"),
+        (f"{at}.only=[11]", "only names class 11"),
+    ):
+        capsys.readouterr()
+        assert main(["train", recipe, *few, typed, "--name", "wrong"]) == 2
+        told = capsys.readouterr().err
+        assert said_ in told and "Traceback" not in told

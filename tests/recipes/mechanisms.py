@@ -85,6 +85,7 @@ PPO_CONTROL = of(
 MECHANISMS: dict[str, Mechanism] = {
     "acre": of("grpo", prompts=4, rewards=differs("reward/consistent/mean")),
     "aepo": of("grpo", 5, prompts=4, workflow=above("imitated/cold"), shaping=above("imitated/cold")),
+    "afd": of("dmd2", update=above("discriminator/loss")),
     "agent_brace": of(
         "grpo",
         workflow=differs("role/actor/reward").by(workflow=FORGETFUL),

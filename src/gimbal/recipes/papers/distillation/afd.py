@@ -18,6 +18,7 @@ def afd() -> UpdateRun:
 
     On-policy, without a reward: those of the recipe only measure. The teacher is a black box whose samples are known: scikit-learn's
     fours, or your own, update.real.file=FILE.npz. Ours: the rates, and a pull of 0.1 to the base, without which it left the data.
+    A longer run does too, once the discriminator is sure of every sample (`discriminator/apart`).
     """
     return replace(
         dmd2(),
@@ -29,5 +30,5 @@ def afd() -> UpdateRun:
             coef=0.1,
             optimization=Optimization(learning_rate=1e-3, critic_learning_rate=1e-3, microbatch_tokens=65536),
         ),
-        steps=60,
+        steps=24,
     )
