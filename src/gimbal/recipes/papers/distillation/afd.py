@@ -28,7 +28,7 @@ def afd() -> UpdateRun:
         update=AdversarialFlow(
             real=RealSamples(only=(4,)),
             coef=0.1,
-            optimization=Optimization(learning_rate=1e-3, critic_learning_rate=1e-3, microbatch_tokens=65536),
+            optimization=Optimization(learning_rate=3e-4, critic_learning_rate=1e-3, microbatch_tokens=65536),
         ),
-        steps=24,
+        steps=30,
     )
