@@ -47,6 +47,7 @@ class AdversarialFlow(AbstractUpdate):
     - coef = 0: the gradient of b (2 w - 1) md |v - v*|^2, so matching with the signed weight 2 w - 1.
     - D constant: w = 1/2, and no gradient.
     - w = 1: matching on the policy's own samples.
+    - b scales the gradient against the pull alone: without a pull Adam does not see it.
 
     Published: b 0.1, a rate of 5e-6 to 1e-5 for the discriminator of a large model, which must be balanced as in a GAN. Here it is
     ``optimization.critic_learning_rate``. No reward is read, and samples of any age will do.
