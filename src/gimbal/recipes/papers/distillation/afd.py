@@ -17,8 +17,8 @@ def afd() -> UpdateRun:
     """AFD (arXiv:2605.26105): a flow model of all digits learns from real fours alone what its teacher draws, by a discriminator.
 
     On-policy, without a reward: those of the recipe only measure. The teacher is a black box whose samples are known: scikit-learn's
-    fours, or those of your own file (`update.real.file`). Ours: the rates, and a pull of 0.1 to the base, without which it left the data.
-    A longer run does too, once the discriminator is sure of every sample (`discriminator/apart`).
+    fours, or those of your own file (`update.real.file`). Ours: the rates, and a pull of 0.1 to the base, without which it left the
+    data. A longer run does too, once the discriminator is sure of every sample (`discriminator/apart`).
     """
     return replace(
         dmd2(),
