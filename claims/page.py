@@ -12,11 +12,14 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 import actor_critics  # noqa: E402
+import adversarial  # noqa: E402
 import age_page  # noqa: E402
 import balance  # noqa: E402
+import blackbox  # noqa: E402
 import branches  # noqa: E402
 import branches_slower  # noqa: E402
 import branches_slower_page  # noqa: E402
+import cached  # noqa: E402
 import campaign  # noqa: E402
 import cases  # noqa: E402
 import cases_page  # noqa: E402
@@ -156,6 +159,9 @@ MASKED = {
     "drawn": "drawn",
 }
 MATCHING = {name: name for name in ("nearness", "coverage", "classes", "distance", "uneven")}
+ADVERSARIAL = {name: name for name in ("nearness", "coverage", "classes", "distance")} | {"seconds of CPU": "seconds"}
+CACHED = {name: name for name in ("true", "reward", "coverage", "cosine", "steps")} | {"seconds of CPU": "cpu"}
+BLACKBOX = {name: name for name in ("nearness", "fours", "coverage", "distance")} | {"seconds of CPU": "seconds"}
 REVIEWS = {name: name for name in ("right", "gain", "five", "again", "passes")}
 DRAFTS = {name: name for name in ("reward", "true", "coverage", "agreement", "steps")} | {"seconds of CPU": "cpu"}
 READING = f"""Tuning: the scores of one run each at {", ".join(f"{rate:g}" for rate in dose.RATES)}, the best in bold; "stable" is the
@@ -263,10 +269,13 @@ def pages() -> dict[str, str]:
         few_steps_page.section(campaign.load(few_steps.RECORD)),
         flow_maps_page.section(campaign.load(flow_maps.RECORD)),
         tuned(group_matching, "Scores that a group normalises", MATCHING),
+        tuned(adversarial, "Real samples beside scores", ADVERSARIAL),
+        tuned(blackbox, "A teacher of which only samples are known", BLACKBOX),
         closed_form_page.section(campaign.load(closed_form.RECORD)),
         tuned(masked, "Tokens of a forward pass", MASKED),
         tuned(reviews, "Masked text that is read again", REVIEWS),
         reward_gradients_page.section(campaign.load(reward_gradients.RECORD)),
+        tuned(cached, "The way back through a path that is kept", CACHED),
         failing.section(tokens.load(failing.RECORD)),
         worlds_page.section(campaign.load(worlds.RECORD)),
         control_page.section(campaign.load(control.RECORD)),

@@ -17,6 +17,7 @@ from gimbal.engines.base import Request, drained
 from gimbal.engines.denoising import Denoising
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
+from gimbal.learning.updates.cached_steps import CachedSteps
 from gimbal.learning.updates.reward_gradient import NOISE, PLACE, GradientSteps, RewardGradient
 from gimbal.policies.paths import Paths, PathSampling
 from gimbal.records import Task, TrainBatch
@@ -327,3 +328,132 @@ def test_the_runs_rewards_are_climbed_by_their_weights():
     total_N = own.learns.score(x_ND, label_N)
     one_N, other_N = (reward.of_samples(x_ND.flatten(1), label_N) for reward in (score, near))
     torch.testing.assert_close(total_N, 2 * one_N - 0.5 * other_N)
+
+
+def cached(w, w_now, decisions, n, steps, chosen, split):
+    """The surrogate of row n with the weights w, written out in float64: the value of the recorded sample at w_now."""
+    level = decisions.level_NSL[n].double()
+    dt = level[:, 1] - level[:, 3]
+    factor = 1 + steps.scale * (dt.sum() / dt[chosen].sum() - 1)
+    moved = torch.zeros(D, dtype=torch.float64)
+    for k in chosen:
+        x, time = decisions.state_NXD[n, k].flatten().double(), float(decisions.time_NS[n, k]) / 1000
+        held = said(w_now, x, time)
+        moved = moved - factor * dt[k] * (said(w, x + (steps.bridge * moved if k == split else 0), time) - held)
+    return decisions.sample_ND[n].flatten().double() + moved
+
+
+CACHED = {
+    "sparse": CachedSteps(count=2, late=1.0, scale=0.5),
+    "one": CachedSteps(count=1, late=0.0, scale=0.0),
+    "bridge": CachedSteps(count=3, late=1.0, scale=0.3, bridge=0.5),
+    "bridge of two": CachedSteps(count=2, scale=0.0, bridge=1.0),
+}
+
+
+@pytest.mark.parametrize("steps", CACHED.values(), ids=CACHED)
+def test_the_surrogate_of_a_cached_path(steps):
+    policy = flow()
+    found, told, batch = ours(policy, batch_of(policy), steps)
+    chosen, split = drawn(steps)
+    w_now, decisions = values(policy), batch.decisions
+
+    def loss(w):
+        return -sum(bowl(cached(w, w_now, decisions, n, steps, chosen, split)) for n in range(ROWS)) / ROWS
+
+    close(found, differences(loss, w_now))
+    assert told["reward_gradient/steps"] == steps.count and told["reward_gradient/left"] == 0
+    scored_N = Bowl().of_samples(decisions.sample_ND.flatten(1), decisions.label_N)
+    assert told["reward_gradient/score"] == pytest.approx(float(scored_N.mean()), rel=1e-6)
+
+
+def test_all_cached_steps_are_drtune_that_keeps_all():
+    policy = flow()
+    batch = batch_of(policy)
+    kept, _, _ = ours(policy, batch, GradientSteps(count=STEPS, detached=True))
+    for steps in (CachedSteps(count=STEPS, scale=0.0), CachedSteps(count=STEPS, scale=1.0, late=3.0)):
+        torch.testing.assert_close(ours(policy, batch, steps)[0], kept, atol=1e-5, rtol=1e-5)
+
+
+def test_the_last_cached_step_alone_is_draft_of_one():
+    """With so strong a preference for late steps it is the last that is drawn."""
+    policy, last = flow(), CachedSteps(count=1, late=100.0, scale=0.0)
+    assert drawn(last) == ([STEPS - 1], -1)
+    batch = batch_of(policy)
+    one, draft_1 = (ours(policy, batch, steps)[0] for steps in (last, GradientSteps()))
+    torch.testing.assert_close(one, draft_1, atol=1e-5, rtol=1e-5)
+
+
+def test_of_one_step_the_cached_form_is_the_full_gradient():
+    policy = flow()
+    batch = batch_of(policy, steps=1)
+    one, whole = (ours(policy, batch, steps)[0] for steps in (CachedSteps(count=1), GradientSteps(count=1)))
+    torch.testing.assert_close(one, whole, atol=1e-5, rtol=1e-5)
+
+
+def test_a_bridge_is_one_jacobian_times_alpha():
+    """Linear in alpha: half of it gives half the difference; on a path of two steps, alpha 1 is the full gradient."""
+    policy = flow()
+    batch = batch_of(policy)
+    none, half, full = (
+        ours(policy, batch, CachedSteps(count=STEPS, scale=0.0, bridge=alpha))[0] for alpha in (1e-9, 0.5, 1.0)
+    )
+    torch.testing.assert_close(half - none, (full - none) / 2, atol=1e-6, rtol=1e-4)
+    assert float((full - none).abs().max()) > 1e-3
+    two = batch_of(policy, steps=2)
+    bridged, walked = (
+        ours(policy, two, steps)[0] for steps in (CachedSteps(count=2, scale=0.0, bridge=1.0), GradientSteps(count=2))
+    )
+    torch.testing.assert_close(bridged, walked, atol=1e-5, rtol=1e-5)
+
+
+def test_a_cached_path_takes_as_many_evaluations_as_it_has_active_steps(monkeypatch):
+    policy, calls = flow(), []
+    batch, evaluate = batch_of(policy), type(policy).found
+    monkeypatch.setattr(type(policy), "found", lambda self, *given: calls.append(1) or evaluate(self, *given))
+    for steps, count in ((CachedSteps(count=2), 2), (GradientSteps(count=2, spaced=True, detached=True), None)):
+        calls.clear()
+        ours(policy, batch, steps)
+        assert len(calls) == (count or STEPS - drawn(steps)[0][0])
+
+
+def test_cached_steps_drawn():
+    generator = np.random.default_rng(0)
+    steps = CachedSteps(count=3, late=2.0, bridge=0.5)
+    splits, hits = set(), np.zeros(10)
+    for _ in range(2000):
+        chosen, split = steps.drawn(10, generator)
+        assert len(set(chosen)) == 3 and chosen == sorted(chosen) and split in chosen and chosen[0] < split
+        splits.add(split)
+    assert splits == set(range(1, 10))
+    for _ in range(2000):
+        chosen, split = CachedSteps(count=1, late=1.0).drawn(10, generator)
+        assert split == -1
+        hits[chosen] += 1
+    assert np.allclose(hits / 2000, np.arange(1, 11) / 55, atol=0.03)
+
+
+def test_micro_batches_and_checkpointing_change_no_cached_gradient():
+    policy, steps = flow(), CACHED["bridge"]
+    batch = batch_of(policy)
+    whole, told, _ = ours(policy, batch, steps)
+    for optimization in (Optimization(microbatch_tokens=D), Optimization(checkpointing=True)):
+        other, same, _ = ours(policy, batch, steps, optimization=optimization)
+        torch.testing.assert_close(other, whole, atol=1e-5, rtol=1e-5)
+        assert same == pytest.approx(told)
+
+
+def test_cached_steps_out_of_range_or_of_another_path_are_refused():
+    for fields, said_ in (
+        ({"count": 0}, "there is no gradient"),
+        ({"late": -1.0}, "late must be from 0"),
+        ({"late": math.nan}, "late must be from 0"),
+        ({"scale": 1.5}, "from 0 to 1"),
+        ({"bridge": -0.1}, "from 0 to 1"),
+        ({"count": 1, "bridge": 0.5}, "set count=2 or bridge=0"),
+    ):
+        with pytest.raises(ValueError, match=said_):
+            CachedSteps(**fields)
+    policy = diffusion()
+    with pytest.raises(ValueError, match=r"has the scheduler DDIMScheduler: use update\.steps=GradientSteps"):
+        ours(policy, batch_of(policy), CachedSteps(count=1))

@@ -85,6 +85,7 @@ PPO_CONTROL = of(
 MECHANISMS: dict[str, Mechanism] = {
     "acre": of("grpo", prompts=4, rewards=differs("reward/consistent/mean")),
     "aepo": of("grpo", 5, prompts=4, workflow=above("imitated/cold"), shaping=above("imitated/cold")),
+    "afd": of("dmd2", update=above("discriminator/loss")),
     "agent_brace": of(
         "grpo",
         workflow=differs("role/actor/reward").by(workflow=FORGETFUL),
@@ -227,6 +228,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "diffusion_dpo": of("awm", 2, update=above("dpo/margin")),
     "diffusion_opd": of("dmd2", update=above("distil/teacher_0")),
     "dmd2": of("diffusion_opd", update=above("matching/apart")),
+    "dmd2_gan": of("dmd2", update=above("discriminator/against")),
     "diffusion_nft": of(
         "flow_grpo",
         2,
@@ -495,6 +497,7 @@ MECHANISMS: dict[str, Mechanism] = {
             sampling=replace(recipes.function("reflective_masking")().sampling, reviews=0)
         ),
     ),
+    "flow_bp": of("draft", update=GRADIENT),
     "refl": of("draft", update=below("reward_gradient/steps", 1.5)),
     "reinforce": of("grpo", shaping=ADVANTAGE, correction=differs("is_weight/max")),
     "reinforce_plus_plus": of("grpo", prompts=32, shaping=ADVANTAGE, regularisers=above("kl/ref")),

@@ -37,6 +37,9 @@ from gimbal.environments.conditions import Conditions
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.sampling_version import SamplingVersion
+from gimbal.learning.updates.adversarial_flow import AdversarialFlow
+from gimbal.learning.updates.cached_steps import CachedSteps
+from gimbal.learning.updates.discriminator import AdversarialLoss, RealSamples
 from gimbal.learning.updates.path_distillation import PathDistillation, Teacher
 from gimbal.learning.updates.reward_gradient import GradientSteps
 from gimbal.objectives import Reinforce
@@ -63,12 +66,14 @@ from gimbal.recipes.papers.denoising.branch_grpo import branch_grpo
 from gimbal.recipes.papers.denoising.dance_grpo import dance_grpo
 from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft
 from gimbal.recipes.papers.denoising.draft import draft
+from gimbal.recipes.papers.denoising.flow_bp import flow_bp
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
 from gimbal.recipes.papers.denoising.reflective_masking import reflective_masking
 from gimbal.recipes.papers.denoising.sol_rl import sol_rl
 from gimbal.recipes.papers.distillation.any_flow import any_flow
 from gimbal.recipes.papers.distillation.diffusion_opd import diffusion_opd
 from gimbal.recipes.papers.distillation.dmd2 import dmd2
+from gimbal.recipes.papers.distillation.dmd2_gan import dmd2_gan
 from gimbal.recipes.papers.offline.bc import bc
 from gimbal.recipes.papers.offline.cql import cql
 from gimbal.recipes.papers.offline.fisor import fisor
@@ -203,6 +208,11 @@ def climbing(run, steps):
     return replace(run, update=replace(run.update, steps=steps))
 
 
+def adversarial(run, file, **changes):
+    beside = AdversarialLoss(real=RealSamples(file=file))
+    return replace(run, update=replace(run.update, adversarial=beside), **changes)
+
+
 def splitting(*splits):
     return replace(branch_grpo(), workflow=FixedSplits(splits=splits))
 
@@ -226,6 +236,15 @@ DENOISING = {  # what is refused of denoising, and of finished samples
     ),
     "count is 11 and late 1, and a path has 10 steps": climbing(draft(), GradientSteps(count=11)),
     "late 11, and a path has 10 steps": climbing(draft(), GradientSteps(late=11)),
+    "count is 11, and a path has 10 steps": climbing(draft(), CachedSteps(count=11)),
+    "sampler is flow_sde: set sampling.sampler=ode, or update.steps=GradientSteps": replace(
+        climbing(draft(), CachedSteps()), sampling=PathSampling(max_length=10)
+    ),
+    "there is no file nowhere.npz of real samples": adversarial(dmd2(), "nowhere.npz"),
+    "asks for class 12, of which digits has no sample": adversarial(dmd2(), "digits", tasks=Conditions(labels=(12,))),
+    r"samples for a network that denoises: policy='Denoiser\(\)'": replace(
+        sac(), update=AdversarialFlow(), store=Once()
+    ),
     "update.rewards are the run's: leave them out": replace(draft(), update=replace(draft().update, rewards=(SLOPE,))),
     r"no reward of the run has a weight: reward='DigitClass": replace(draft(), rewards=(replace(SLOPE, weight=0.0),)),
     r"of 'seen' \(DigitClass\) the gradient teaches nothing: it counts votes.*set by=linear; or set its weight to 0": replace(
@@ -301,6 +320,8 @@ def test_what_does_not_go_with_denoising_is_refused(said):
         == check(dmd2())
         == check(diffusion_opd())
         == check(any_flow())
+        == check(flow_bp())
+        == check(dmd2_gan())
         == []
     )
     assert check(branch_grpo()) == check(splitting(8)) == check(dance_grpo())

@@ -8,17 +8,20 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from gimbal import ops
 from gimbal.composition import FORWARD, Composition, Refusal, Verdict
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec
+from gimbal.learning.updates.discriminator import DISCRIMINATOR, AdversarialLoss, judged
 from gimbal.learning.updates.forward_process import Noised, acting, paths, weighed_alike
 from gimbal.policies.denoiser import Denoiser, DenoiserPolicy, alike
 from gimbal.policies.samplers import wide
 from gimbal.records import TrainBatch
 
 FAKE, REAL = "fake", "real"
-STEP, PLACE, EPS = "matching/step", "matching/place/{}", "matching/eps/{}"  # facts: [N]; of each draw [N] and [N, 1, D]
+# Facts: [N]; of each draw [N], [N, 1, D] and [N, 1, D].
+STEP, PLACE, EPS, REAL_SAMPLE = "matching/step", "matching/place/{}", "matching/eps/{}", "matching/real_sample/{}"
 EARLIEST, LATEST = 0.02, 0.98  # places at which scores are compared
 
 
@@ -48,8 +51,8 @@ class DistributionMatching(AbstractUpdate):
 
     ``teacher`` None is the policy as the run began, which ``fake`` begins as too. Published: 5 fake updates for one of the policy, one
     rate for both, a teacher with guidance, paths of one or four steps that are noised anew after each (sampling.sampler=cps
-    sampling.noise=1). Ours: the fake updates of a minibatch share its samples. Left out: the GAN loss on real images.
-    ``optimization.critic_learning_rate`` is the rate of fake.
+    sampling.noise=1). Ours: the fake updates of a minibatch share its samples. ``adversarial`` adds
+    the GAN loss on real samples. ``optimization.critic_learning_rate`` is the rate of fake and discriminator.
 
     Confidence: verified.
     """
@@ -57,6 +60,7 @@ class DistributionMatching(AbstractUpdate):
     teacher: Denoiser | None = None
     fake_updates: int = 5
     by_group: bool = False
+    adversarial: AdversarialLoss | None = None
 
     def __post_init__(self) -> None:
         if self.fake_updates < 1:
@@ -66,9 +70,10 @@ class DistributionMatching(AbstractUpdate):
 
     def models(self) -> dict[str, ModelSpec]:
         rates = self.optimization
-        return {
+        beside = ModelSpec(first=True, optimizer=rates.adamw(rates.critic_learning_rate))
+        return ({} if self.adversarial is None else {DISCRIMINATOR: beside}) | {
             POLICY: ModelSpec(optimizer=rates.of_policy()),
-            FAKE: ModelSpec(first=True, optimizer=rates.adamw(rates.critic_learning_rate)),
+            FAKE: beside,
             REAL: ModelSpec(first=True) if self.teacher is None else ModelSpec(load=self.teacher.load),
         }
 
@@ -102,6 +107,9 @@ class DistributionMatching(AbstractUpdate):
             place_N = torch.from_numpy(generator.random(int(of_N.max()) + 1, dtype="float32"))[of_N]
             facts[PLACE.format(draw)] = EARLIEST + (LATEST - EARLIEST) * place_N if last else place_N
             facts[EPS.format(draw)] = torch.from_numpy(generator.standard_normal((n, 1, *shape), dtype="float32"))
+            if self.adversarial is not None and not last:
+                real_ND = self.adversarial.real.drawn(decisions.label_N.cpu(), shape, generator)
+                facts[REAL_SAMPLE.format(draw)] = real_ND[:, None]
         return batch.with_columns(facts).to(models.device), {}
 
     def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:
@@ -115,6 +123,8 @@ class DistributionMatching(AbstractUpdate):
             rows = noised(policy, batch, sample_ND, draw)
             value = (weight_N * rows.missed(rows.said(models[FAKE]))[:, 0]).sum()
             yield Loss(of=(FAKE,), value=value, metrics={"fake/loss": float(value.detach())})
+            if self.adversarial is not None:
+                yield self.discriminated(models, batch, rows, draw)
         sample_ND = generated(policy, batch)
         rows = noised(policy, batch, sample_ND.detach(), self.fake_updates)
         with torch.no_grad():
@@ -123,9 +133,24 @@ class DistributionMatching(AbstractUpdate):
             target_ND = sample_ND - apart_ND / wide(off_N.clamp(min=1e-5), apart_ND)
         loss_N = 0.5 * (sample_ND - target_ND).square().flatten(1).mean(-1)
         told = {"matching/apart": apart_ND.abs().flatten(1).mean(-1), "matching/off": off_N}
+        if self.adversarial is not None:
+            passed_N = softplus(-judged(models[DISCRIMINATOR], noised(policy, batch, sample_ND, self.fake_updates)))
+            loss_N = loss_N + self.adversarial.coef * passed_N
+            told |= {"discriminator/against": passed_N.detach()}
         value = (weight_N * loss_N).sum()
         figures = {name: float((weight_N * x_N).sum()) for name, x_N in told.items()}
         yield Loss(of=(POLICY,), value=value, metrics={"loss": float(value.detach()), **figures})
+
+    def discriminated(self, models: Models, batch: TrainBatch, rows: Noised, draw: int) -> Loss:
+        """What the discriminator learns: real samples at the times and with the noises of the policy's."""
+        real_ND, weight_N = batch.facts[REAL_SAMPLE.format(draw)][:, 0], batch.facts["weight"]
+        real_N = judged(models[DISCRIMINATOR], noised(acting(models), batch, real_ND, draw))
+        drawn_N = judged(models[DISCRIMINATOR], rows)
+        value = (weight_N * (softplus(-real_N) + softplus(drawn_N))).sum()
+        told = {"loss": float(value.detach()), "apart": float((weight_N * (real_N - drawn_N).detach()).sum())}
+        return Loss(
+            of=(DISCRIMINATOR,), value=value, metrics={f"{DISCRIMINATOR}/{name}": x for name, x in told.items()}
+        )
 
 
 def generated(policy: DenoiserPolicy, batch: TrainBatch) -> Float[Tensor, "N ..."]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gimbal.advantages.base import AbstractAdvantage
@@ -96,14 +96,11 @@ class AbstractForwardProcess(AbstractUpdate, ABC):
         advantage_NS = self.advantage.of_rows(batch)
         counted_N = batch.mask_NS.sum(-1).clamp(min=1)
         size_N = (advantage_NS * batch.mask_NS).sum(-1) / counted_N
-        generator = models.random("forward process")
         of_N = torch.arange(n)
         if self.by_group:
             of_N = batch.column("group_N", self).cpu().unique(return_inverse=True)[1]
-        distinct = int(of_N.max()) + 1
-        place = torch.from_numpy(generator.random((distinct, self.draws), dtype="float32"))[of_N]
-        eps = torch.from_numpy(generator.standard_normal((distinct, self.draws, *shape), dtype="float32"))[of_N]
-        batch = replace(batch, advantage_NS=advantage_NS).with_columns({SIZE: size_N, PLACE: place, EPS: eps})
+        found = placed(models, of_N, self.draws, shape)
+        batch = replace(batch, advantage_NS=advantage_NS).with_columns({SIZE: size_N} | found)
         return batch.to(models.device), report
 
     def of_all(
@@ -395,6 +392,14 @@ def acting(models: Models) -> DenoiserPolicy:
             f"forward processes train denoising policies, not {type(policy).__name__}: policy='Denoiser()'"
         )
     return policy
+
+
+def placed(models: Models, of_N: Int[Tensor, " N"], draws: int, shape: tuple[int, ...]) -> dict[str, Tensor]:
+    """The facts of the places and noises that samples get; those with one number in ``of_N`` get the same."""
+    generator, distinct = models.random("forward process"), int(of_N.max()) + 1
+    place = torch.from_numpy(generator.random((distinct, draws), dtype="float32"))[of_N]
+    eps = torch.from_numpy(generator.standard_normal((distinct, draws, *shape), dtype="float32"))[of_N]
+    return {PLACE: place, EPS: eps}
 
 
 def noised(models: Models, batch: TrainBatch) -> Noised:

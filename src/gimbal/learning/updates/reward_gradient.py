@@ -14,10 +14,11 @@ from torch.utils.checkpoint import checkpoint
 
 from gimbal.composition import FORWARD, Composition, Refusal, Verdict
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec
+from gimbal.learning.updates.cached_steps import CachedSteps
 from gimbal.learning.updates.forward_process import REFERENCE, acting, paths, weighed_alike
 from gimbal.policies import samplers
 from gimbal.policies.denoiser import Denoiser, DenoiserPolicy
-from gimbal.policies.paths import Paths
+from gimbal.policies.paths import Paths, PathSampling
 from gimbal.records import TrainBatch
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.samples import AbstractSampleReward
@@ -60,6 +61,14 @@ class GradientSteps:
                 f"GradientSteps.copies is {self.copies}; copies are of the last step: set count=1 and late=1"
             )
 
+    def misfit(self, sampler: str, length: int) -> str:
+        """Why it does not go with such paths; "" where it does."""
+        if max(self.count, self.late) <= length:
+            return ""
+        return (
+            f"update.steps.count is {self.count} and late {self.late}, and a path has {length} steps: no more than that"
+        )
+
     def drawn(self, steps: int, generator: np.random.Generator) -> tuple[list[int], int]:
         """(the steps with gradient, the one at whose end the path is scored), of that many."""
         end = steps - 1 - int(generator.integers(self.late))
@@ -72,7 +81,8 @@ class GradientSteps:
 
 @dataclass(frozen=True, kw_only=True)
 class RewardGradient(AbstractUpdate):
-    """Ascends the reward's gradient through the sampler: ReFL (arXiv:2304.05977), DRaFT (arXiv:2309.17400), DRTune (arXiv:2405.00760).
+    """Ascends the reward's gradient through the sampler: ReFL (arXiv:2304.05977), DRaFT (arXiv:2309.17400), DRTune (arXiv:2405.00760),
+    and FlowBP (arXiv:2606.11075) where ``steps`` are ``CachedSteps``.
 
     loss = - mean min(R(x), limit) + coef md |x0 - x0_ref|^2, R the run's weighted sum of rewards; x ends the path, walked again from
     the recorded state before the first step that carries gradient, with its recorded noises. For an ODE of a flow and all steps,
@@ -83,16 +93,18 @@ class RewardGradient(AbstractUpdate):
       path, at a random step, in place of ReFL's pre-training loss.
     - ``limit`` below every R: no gradient.
     - a reward without slope is refused: it must be an ``AbstractSampleReward`` whose ``flat`` is empty.
+    - ``CachedSteps``: the path is not walked again, and x is the recorded sample.
 
-    S - first + copies evaluations of the network a sample, as many of them with a backward pass as steps carry gradient. With
-    optimization.checkpointing a step keeps its input alone and is computed twice. ``rewards`` are filled with the run's.
+    S - first + copies evaluations of the network a sample (``CachedSteps``: its count), as many of them with a backward pass as steps
+    carry gradient. With optimization.checkpointing a step keeps its input alone and is computed twice. ``rewards`` are filled with the
+    run's.
 
     Left out: DRaFT's scaling of adapters at sampling.
 
     Confidence: verified.
     """
 
-    steps: GradientSteps = GradientSteps()
+    steps: GradientSteps | CachedSteps = GradientSteps()
     limit: float = math.inf
     coef: float = 0.0
     rewards: tuple[AbstractReward, ...] = ()
@@ -119,11 +131,9 @@ class RewardGradient(AbstractUpdate):
                 "RewardGradient walks by velocities, and policy.jumps=true has the network say mean ones of whole steps: set "
                 "policy.jumps=false"
             )
-        length = whole.run.sampling.max_length
-        if max(self.steps.count, self.steps.late) > length:
-            yield Refusal(
-                f"update.steps.count is {self.steps.count} and late {self.steps.late}, and a path has {length} steps: no more than that"
-            )
+        sampling = whole.run.sampling
+        if isinstance(sampling, PathSampling) and (why := self.steps.misfit(sampling.sampler, sampling.max_length)):
+            yield Refusal(why)
         if self.rewards:
             yield Refusal("update.rewards are the run's: leave them out, and set reward=")
         weighted = [reward for reward in whole.run.rewards if reward.weight]
@@ -143,7 +153,8 @@ class RewardGradient(AbstractUpdate):
         decisions = paths(batch)
         (rows, steps), shape = decisions.shape, decisions.state_NXD.shape[2:]
         generator = models.random("reward gradient", "of samples")
-        noise = generator.standard_normal((rows, self.steps.copies, *shape), dtype="float32")
+        copies = self.steps.copies if isinstance(self.steps, GradientSteps) else 0
+        noise = generator.standard_normal((rows, copies, *shape), dtype="float32")
         facts = {NOISE: torch.from_numpy(noise), PLACE: torch.from_numpy(generator.integers(steps, size=rows))}
         return batch.with_columns({name: fact.to(models.device) for name, fact in facts.items()}), {}
 
@@ -152,9 +163,14 @@ class RewardGradient(AbstractUpdate):
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         policy, decisions, weight_N = acting(models), paths(batch), batch.facts["weight"]
-        chosen, end = self.steps.drawn(decisions.shape[1], models.random("reward gradient"))
         policy.model.eval()
-        sample_ND = self.walked(policy, decisions, chosen, end)
+        generator, left = models.random("reward gradient"), 0
+        if isinstance(self.steps, CachedSteps):
+            sample_ND, count = self.steps.ended(policy, decisions, generator, self._found), self.steps.count
+        else:
+            chosen, end = self.steps.drawn(decisions.shape[1], generator)
+            sample_ND = self.walked(policy, decisions, chosen, end)
+            count, left = len(chosen), decisions.shape[1] - 1 - end
         found = [sample_ND]
         found += [
             self.again(policy, decisions, sample_ND.detach(), noise_ND) for noise_ND in batch.facts[NOISE].unbind(1)
@@ -172,8 +188,8 @@ class RewardGradient(AbstractUpdate):
             "score": float((weight_M * score_M.detach()).sum()),
             "slope": float((weight_M * slope_MD.flatten(1).norm(dim=-1)).sum()),
             "limited": float((weight_M * (score_M.detach() > self.limit)).sum()),
-            "steps": float(weight_N.sum()) * len(chosen),
-            "left": float(weight_N.sum()) * (decisions.shape[1] - 1 - end),
+            "steps": float(weight_N.sum()) * count,
+            "left": float(weight_N.sum()) * left,
         }
         yield Loss(
             of=(POLICY,),
@@ -193,6 +209,7 @@ class RewardGradient(AbstractUpdate):
 
     def walked(self, policy: DenoiserPolicy, decisions: Paths, chosen: list[int], end: int) -> Float[Tensor, "N ..."]:
         """The end of each path under the present weights, or the clean sample predicted at step ``end`` if it goes on from there."""
+        assert isinstance(self.steps, GradientSteps), "others are not walked again"
         x_ND = decisions.state_NXD[:, chosen[0]]
         for k in range(chosen[0], end + 1):
             level_NL = decisions.level_NSL[:, k]
