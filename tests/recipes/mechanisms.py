@@ -40,6 +40,7 @@ from gimbal.environments.terminal import Terminal
 from gimbal.learning.renewal import RenewedReference
 from gimbal.learning.updates.better_actions import BetterActions
 from gimbal.learning.updates.forward_process import AdvantageWeightedMatching
+from gimbal.learning.updates.synthetic_replay import SyntheticReplay
 from gimbal.learning.updates.td3 import Imitation
 from gimbal.objectives import ClippedRatio, ClippedStep, ClippedWeight, KLPenalty, Reinforce, ValueLoss
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
@@ -654,6 +655,15 @@ MECHANISMS: dict[str, Mechanism] = {
         # Exactly: the statistics of observations count 20,000, beside which no weight has gone far.
         update=above("imitation/scale")
         .by(update=replace(recipes.function("td3_bc")().update, imitation=None))
+        .exactly(),
+    ),
+    "synther": of(
+        "td3_bc",
+        3,
+        sooner={**FEW_RECORDED, SyntheticReplay: {"warmup": 2}},
+        update=above("synthetic/share").by(update=recipes.function("td3_bc")().update).exactly(),
+        flow_steps=differs("synthetic/spread")
+        .by(update=replace(recipes.function("synther")().update, warmup=2, flow_steps=1))
         .exactly(),
     ),
     "a2pr": of(

@@ -24,11 +24,17 @@ class Velocity(nn.Module):
     def end(
         self, observation_KO: Float[Tensor, "K O"], noise_KA: Float[Tensor, "K A"], steps: int
     ) -> Float[Tensor, "K A"]:
-        """Where it leads from this noise, in Euler steps of one length."""
+        """Where it leads from this noise, in Euler steps of one length, within the bound."""
+        return self.follow(observation_KO, noise_KA, steps).clamp(-1, 1)
+
+    def follow(
+        self, observation_KO: Float[Tensor, "K O"], noise_KA: Float[Tensor, "K A"], steps: int
+    ) -> Float[Tensor, "K A"]:
+        """The same, wherever that is."""
         x_KA = noise_KA
         for number in range(steps):
             x_KA = x_KA + self(observation_KO, x_KA, torch.full_like(x_KA[:, :1], number / steps)) / steps
-        return x_KA.clamp(-1, 1)
+        return x_KA
 
     def apart(
         self,
