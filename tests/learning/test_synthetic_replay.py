@@ -20,6 +20,7 @@ from gimbal.learning.updates.synthetic_replay import DRAWN, TRANSITIONS, Synthet
 from gimbal.learning.updates.td3 import TD3, Imitation
 from gimbal.policies.deterministic import Deterministic
 from gimbal.runtime import compose
+from gimbal.runtime.local import Trainer
 
 SMALL = SyntheticReplay(inside=INSIDE, warmup=0, hidden=(8,), flow_steps=3)
 BOUND = INSIDE.critic.bound
@@ -197,3 +198,19 @@ def test_a_run_that_ends_before_its_policy_moves_is_refused():
     with pytest.raises(ValueError, match=r"update\.warmup is 2500, and the run makes 2500 moves.*update\.warmup=625"):
         compose.check(replace(run, steps=10))
     compose.check(replace(run, steps=11))
+
+
+@pytest.mark.slow
+def test_beside_a_buffer_it_draws_from_the_first_move_after_its_own():
+    """Online: SAC, whose environment acts meanwhile; the units of the flow grow with what comes in."""
+    sac = recipes.load("sac", {"learning_starts": "20", "store.minibatch": "8"})
+    update = SyntheticReplay(inside=sac.update, warmup=5, hidden=(8,), flow_steps=2)
+    trainer = Trainer(replace(sac, update=update, held_out=None, threads=1))
+    trainer.begin()
+    told = [trainer.advance()[0] for _ in range(4)]
+    seen = float(trainer.learner.models[TRANSITIONS].units.count)
+    trainer.close()
+    drawn_in = [number for number, metrics in enumerate(told) if "synthetic/share" in metrics]
+    assert drawn_in and told[-1]["synthetic/share"] == 0.5 and told[-1]["replay/moves"] > 5
+    assert "q/loss" not in told[drawn_in[0] - 1] if drawn_in[0] else True
+    assert seen == told[-1]["env_steps"]
