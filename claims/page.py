@@ -75,6 +75,7 @@ import roles  # noqa: E402
 import roles_page  # noqa: E402
 import safe  # noqa: E402
 import safe_page  # noqa: E402
+import scarce  # noqa: E402
 import seeded  # noqa: E402
 import steered  # noqa: E402
 import swarm  # noqa: E402
@@ -87,6 +88,7 @@ import turn_splits  # noqa: E402
 import turn_splits_page  # noqa: E402
 import turns  # noqa: E402
 import turns_page  # noqa: E402
+import two_flows  # noqa: E402
 import two_modes  # noqa: E402
 import two_modes_page  # noqa: E402
 import votes  # noqa: E402
@@ -108,6 +110,8 @@ One file a claim: the question, the rule by which it is decided, the command, th
 ![Held-out pass@1 against age, and against the learning rate](dose.svg)
 
 """
+SCARCE = {"return": "return", "aims of the coder": "coder's", "draws are off by": "off", "seconds of CPU": "cpu"}
+TWO_FLOWS = {"return": "return", "seconds of CPU": "cpu"}
 PRIOR = {"return": "return", "recorded, of a minibatch": "prior", "seconds of CPU": "cpu"}
 ADDITIONS = {"return": "return", "weight by errors": "importance", "edited": "edited", "seconds of CPU": "cpu"}
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
@@ -259,6 +263,8 @@ def pages() -> dict[str, str]:
         tuned(prior, "Recorded episodes beside one's own", PRIOR),
         tuned(actor_critics, "Additions to soft actor-critic, early", ADDITIONS),
         tuned(steered, "A frozen flow that is steered", STEERED),
+        tuned(scarce, "Few good actions among few recorded episodes", SCARCE),
+        tuned(two_flows, "Two flows at once", TWO_FLOWS),
         tuned(robust, "Caution where transitions are not as they were", ROBUST),
         two_modes_page.section(campaign.load(two_modes.RECORD)),
         tuned(proposals, "A choice among a flow's proposals", PROPOSALS),

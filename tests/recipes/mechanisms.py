@@ -38,7 +38,10 @@ from gimbal.environments.proofreading import Proofreading
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.terminal import Terminal
 from gimbal.learning.renewal import RenewedReference
+from gimbal.learning.updates.better_actions import BetterActions
 from gimbal.learning.updates.forward_process import AdvantageWeightedMatching
+from gimbal.learning.updates.synthetic_replay import SyntheticReplay
+from gimbal.learning.updates.td3 import Imitation
 from gimbal.objectives import ClippedRatio, ClippedStep, ClippedWeight, KLPenalty, Reinforce, ValueLoss
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
 from gimbal.objectives.regularisers.entropy_gated_kl import EntropyGatedKL
@@ -68,6 +71,7 @@ DULL = 10  # a seed whose first groups hold one that is all wrong, which is one 
 BRANCHED = recipes.function("branch_grpo")().sampling
 UNCLIPPED = ClippedRatio(clip_low=math.inf, clip_high=math.inf)
 FEW = {Transitions: {"minibatch": 32, "learning_starts": 0}}
+BIASED = Imitation(alpha=20.0, better=BetterActions(reconstruction=9.0))  # a coder that learns more of the same actions
 FEW_RECORDED = {Recordings: {"moves": 4, "minibatch": 32}}
 FORGETFUL = replace(recipes.function("agent_brace")().workflow, believe="{prompt}<eos>{seen}")
 UNEDITED = replace(recipes.function("mem_act")().workflow, edit="(never)")  # a sliding window
@@ -654,6 +658,24 @@ MECHANISMS: dict[str, Mechanism] = {
         # Exactly: the statistics of observations count 20,000, beside which no weight has gone far.
         update=above("imitation/scale")
         .by(update=replace(recipes.function("td3_bc")().update, imitation=None))
+        .exactly(),
+    ),
+    "synther": of(
+        "td3_bc",
+        3,
+        sooner={**FEW_RECORDED, SyntheticReplay: {"warmup": 2}},
+        update=above("synthetic/share").by(update=recipes.function("td3_bc")().update).exactly(),
+        flow_steps=differs("synthetic/spread")
+        .by(update=replace(recipes.function("synther")().update, warmup=2, flow_steps=1))
+        .exactly(),
+    ),
+    "a2pr": of(
+        "td3_bc",
+        2,
+        sooner=FEW_RECORDED,
+        update=above("better/share").by(update=recipes.function("td3_bc")().update).exactly(),
+        coder=differs("imitation/error")
+        .by(update=replace(recipes.function("a2pr")().update, imitation=BIASED))
         .exactly(),
     ),
     "td3": of(

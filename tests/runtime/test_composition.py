@@ -80,6 +80,7 @@ from gimbal.recipes.papers.offline.fisor import fisor
 from gimbal.recipes.papers.offline.fql import fql
 from gimbal.recipes.papers.offline.idql import idql
 from gimbal.recipes.papers.offline.iql import iql
+from gimbal.recipes.papers.offline.synther import synther
 from gimbal.rewards.digits import DigitClass
 from gimbal.rewards.pattern import Pattern
 from gimbal.runtime.compose import check, verdicts
@@ -163,6 +164,7 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
         idql(),
         update=replace(idql().update, critic=replace(idql().update.critic, hidden=(64,), blocks=1, layer_norm=False)),
     ),
+    r"the run makes 2500 moves.*update\.warmup=625": replace(synther(), steps=10),
     r"the noise of a frozen flow, and SquashedGaussian has none": replace(dsrl(), policy=sac().policy),
     r"none are kept of what store\.prior holds": replace(rlpd(), store=replace(rlpd().store, preference=Prioritized())),
     "EditedFlow tells none of its values.*begin with sac, td3, dqn or dsrl": replace(

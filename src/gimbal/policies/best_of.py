@@ -23,17 +23,20 @@ from gimbal.policies.control import (
     without_density,
 )
 from gimbal.policies.ensemble import ActionValueNetwork
-from gimbal.policies.flow import Velocity
+from gimbal.policies.flow import FLOW, Velocity, followed, hidden_of
 from gimbal.policies.implicit import AbstractImplicitPolicy
 from gimbal.policies.picks import AbstractPick, Best
 from gimbal.policies.squashed import SquashedGaussianPolicy
+
+HALF = 0.5  # of each flow
 
 
 class BestOfPolicy(AbstractImplicitPolicy):
     """a = bound x_p, where p is picked by the scores Q(o, bound x_1), Q(o, bound x_2), ... of proposals x in [-1, 1].
 
     The first ``proposals`` are where the flow leads from noise. With ``edit`` above 0 each of them is also proposed edited:
-    clip(x + d, -1, 1), d = ``edit`` tanh(u), u ~ N(mean(o, x), std(o, x)^2). At a temperature of 0 the proposal of the largest score is
+    clip(x + d, -1, 1), d = ``edit`` tanh(u), u ~ N(mean(o, x), std(o, x)^2). Beside another flow v' it is the mix of velocities
+    (1 - ``share``) v + ``share`` v' that leads from noise. At a temperature of 0 the proposal of the largest score is
     played, else the one that ``pick`` draws. Critic (``judge``) and V (``value``) are copies that the update brings: no gradient of
     the policy reaches them.
 
@@ -62,6 +65,14 @@ class BestOfPolicy(AbstractImplicitPolicy):
         for copied in (self.judge, self.value):
             if copied is not None:
                 copied.requires_grad_(False)
+        # Hidden in a tuple: another run's flow is neither trained nor sent nor saved here.
+        self.others: tuple[Velocity, ...] = ()
+
+    def _velocity(self, observation_KO: Tensor, x_KA: Tensor, time_K1: Tensor) -> Tensor:
+        own_KA = self.flow(observation_KO, x_KA, time_K1)
+        for other in self.others:
+            own_KA = own_KA.lerp(other.to(x_KA)(observation_KO, x_KA, time_K1), self.spec.share)
+        return own_KA
 
     def take_scores(self, critic: nn.Module, value: nn.Module | None = None) -> None:
         """Let copies of these score from now on."""
@@ -80,7 +91,8 @@ class BestOfPolicy(AbstractImplicitPolicy):
         """Actions in units of the bound: the flow's, and behind them the edited ones."""
         count, width = len(normal_KO), self.spec.proposals * self.actions
         seen_QO = normal_KO.repeat_interleave(self.spec.proposals, 0)
-        share_QA = self.flow.end(seen_QO, noise_KX[:, :width].reshape(-1, self.actions), self.spec.flow_steps)
+        start_QA = noise_KX[:, :width].reshape(-1, self.actions)
+        share_QA = followed(self._velocity, seen_QO, start_QA, self.spec.flow_steps).clamp(-1, 1)
         share_KPA = share_QA.reshape(count, -1, self.actions)
         if self.edits is None:
             return share_KPA
@@ -136,6 +148,13 @@ class BestOf(AbstractBoundedSpec):
     - ``proposals`` = 1, ``edit`` = 0: the flow alone, behavior cloning.
     - ``edit`` above 0: each proposal is also scored after an edit of at most this share of the bound in each dimension (EXPO).
 
+    ``beside`` is the directory of another policy of this kind that a run of idql or expo saved. Proposals then come from both flows
+    at once, the velocity being (1 - ``share``) of this one's and ``share`` of the other's (GPC, arXiv:2510.01068: of two flows, and
+    the convex mix alone; the best share is found by trying, as there).
+
+    - ``share`` = 0: this flow alone, bit for bit; 1: the other alone.
+    - Twice the same flow: that flow, whatever ``share`` is.
+
     ``score`` is the ``least`` or the ``mean`` of the critic's ``members``. Flow, edits and critic have the sizes ``hidden``.
     ``normalize``: scale observations by their own spread. It has no log-probability, so only updates that need none take it.
     """
@@ -149,6 +168,8 @@ class BestOf(AbstractBoundedSpec):
     score: Literal["least", "mean"] = "least"
     members: int = 2
     layer_norm: bool = False
+    beside: str = ""
+    share: float = HALF
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -158,6 +179,18 @@ class BestOf(AbstractBoundedSpec):
         if not 0 <= self.edit <= 2:
             raise ValueError(
                 f"BestOf.edit is {self.edit}; it is the largest edit as a share of the bound, from 0 (none) to 2"
+            )
+
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"BestOf.share is {self.share}; it is the part of the flow in policy.beside, from 0 to 1")
+        if self.beside and self.normalize:
+            raise ValueError(
+                f"policy.beside={self.beside} is mixed with a flow that must see observations as it does: set policy.normalize=false"
+            )
+        if not self.beside and self.share != HALF:
+            raise ValueError(
+                f"policy.share is {self.share}, the part of another flow, and there is none: set policy.beside=runs/RUN/model, or "
+                "leave policy.share out"
             )
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
@@ -188,4 +221,9 @@ class BestOf(AbstractBoundedSpec):
                 )
         if self.model:
             read_weights(policy, self.model)
+        if self.beside:
+            sizes = tuple(hidden_of(self.beside, "policy.beside", self))
+            other = Velocity(self.observations, self.actions, sizes, seed)
+            read_weights(other, self.beside, FLOW)
+            policy.others = (other.requires_grad_(False),)
         return policy.eval()

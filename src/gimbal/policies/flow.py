@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gimbal.policies.control import relu_mlp
+from gimbal.policies.control import AbstractBoundedSpec, read_config, relu_mlp
+
+FLOW = "flow."  # what the flow's weights are called in a policy that was saved
 
 
 class Velocity(nn.Module):
@@ -24,11 +28,14 @@ class Velocity(nn.Module):
     def end(
         self, observation_KO: Float[Tensor, "K O"], noise_KA: Float[Tensor, "K A"], steps: int
     ) -> Float[Tensor, "K A"]:
-        """Where it leads from this noise, in Euler steps of one length."""
-        x_KA = noise_KA
-        for number in range(steps):
-            x_KA = x_KA + self(observation_KO, x_KA, torch.full_like(x_KA[:, :1], number / steps)) / steps
-        return x_KA.clamp(-1, 1)
+        """Where it leads from this noise, in Euler steps of one length, within the bound."""
+        return self.follow(observation_KO, noise_KA, steps).clamp(-1, 1)
+
+    def follow(
+        self, observation_KO: Float[Tensor, "K O"], noise_KA: Float[Tensor, "K A"], steps: int
+    ) -> Float[Tensor, "K A"]:
+        """The same, wherever that is."""
+        return followed(self, observation_KO, noise_KA, steps)
 
     def apart(
         self,
@@ -41,3 +48,31 @@ class Velocity(nn.Module):
         bound."""
         way_KA = share_KA - start_KA
         return (self(observation_KO, start_KA + time_K1 * way_KA, time_K1) - way_KA).square().mean(-1)
+
+
+def followed(
+    velocity: Callable[[Tensor, Tensor, Tensor], Tensor],
+    observation_KO: Float[Tensor, "K O"],
+    noise_KA: Float[Tensor, "K A"],
+    steps: int,
+) -> Float[Tensor, "K A"]:
+    """Where any velocity leads from this noise, in Euler steps of one length."""
+    x_KA = noise_KA
+    for number in range(steps):
+        x_KA = x_KA + velocity(observation_KO, x_KA, torch.full_like(x_KA[:, :1], number / steps)) / steps
+    return x_KA
+
+
+def hidden_of(directory: str, field: str, spec: AbstractBoundedSpec) -> list[int]:
+    """The sizes of the flow that ``field`` names, or ValueError where it is none of this policy's environment."""
+    held = read_config(directory, field)
+    if not {"edits", "hidden"} <= held.keys():
+        raise ValueError(f"{directory} holds no flow: {field} is a directory that a run of idql or expo saved")
+    own = {"observations": spec.observations, "actions": spec.actions, "bound": spec.bound, "normalize": False}
+    for name, wanted in own.items():
+        if held.get(name) != wanted:
+            raise ValueError(
+                f"the flow in {directory} has {name} {held.get(name)}, and in this environment it must be {wanted}: train one "
+                "here, as gimbal train idql"
+            )
+    return held["hidden"]

@@ -16,16 +16,13 @@ from gimbal.policies.base import Family
 from gimbal.policies.control import (
     NO_DENSITY,
     AbstractBoundedSpec,
-    read_config,
     read_weights,
     saved,
     without_density,
 )
-from gimbal.policies.flow import Velocity
+from gimbal.policies.flow import FLOW, Velocity, hidden_of
 from gimbal.policies.implicit import AbstractImplicitPolicy
 from gimbal.policies.squashed import SquashedGaussianPolicy
-
-FLOW = "flow."  # what the flow's weights are called in a policy that was saved
 
 
 class SteeredPolicy(AbstractImplicitPolicy):
@@ -121,25 +118,9 @@ class Steered(AbstractBoundedSpec):
             normalize=self.normalize,
             reach=self.reach,
             flow_steps=self.flow_steps,
-            flow_hidden=self._flow_hidden(),
+            flow_hidden=hidden_of(self.flow, "policy.flow", self) if self.flow else list(self.hidden),
             seed=seed,
         )
         if self.flow:
             read_weights(policy.flow, self.flow, FLOW)
         return policy.eval()
-
-    def _flow_hidden(self) -> list[int]:
-        """The sizes of the flow, or ValueError where it is none of this environment's."""
-        if not self.flow:
-            return list(self.hidden)
-        held = read_config(self.flow, "policy.flow")
-        if not {"edits", "hidden"} <= held.keys():
-            raise ValueError(f"{self.flow} holds no flow: policy.flow is a directory that a run of idql or expo saved")
-        own = {"observations": self.observations, "actions": self.actions, "bound": self.bound, "normalize": False}
-        for name, wanted in own.items():
-            if held.get(name) != wanted:
-                raise ValueError(
-                    f"the flow in {self.flow} has {name} {held.get(name)}, and in this environment it must be {wanted}: train one "
-                    "here, as gimbal train idql"
-                )
-        return held["hidden"]

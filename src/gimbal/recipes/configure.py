@@ -28,6 +28,7 @@ from gimbal.learning.updates.flow_q import FlowQ
 from gimbal.learning.updates.implicit_q import AbstractImplicitQ
 from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
 from gimbal.learning.updates.steered_flow import SteeredFlow
+from gimbal.learning.updates.synthetic_replay import SyntheticReplay
 from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.best_of import BestOf
 from gimbal.policies.categorical import Categorical
@@ -338,6 +339,7 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
     learns, at = run.learns, "update"
     if isinstance(learns, Dyna):
         sizes |= {f"update.world.{name}": size for name, size in {**both, "choices": not world.real}.items()}
+    if isinstance(learns, Dyna | SyntheticReplay):
         learns, at = learns.inside, "update.inside"
     if isinstance(
         learns, SoftActorCritic | TD3 | AbstractImplicitQ | FeasibilityGuided | FlowQ | EditedFlow | SteeredFlow

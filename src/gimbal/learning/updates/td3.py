@@ -14,6 +14,7 @@ from gimbal.composition import TELLS_ERRORS, Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import MOVE
 from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
+from gimbal.learning.updates.better_actions import BetterActions
 from gimbal.learning.updates.off_policy import (
     CRITIC,
     TARGET,
@@ -42,6 +43,8 @@ class Imitation:
 
     lambda is constant within a move, from Q_1 before it.
 
+    ``better``: it is held to what may be better than a, by as much as advantages say (A2PR).
+
     - ``alpha`` = 0: behavior cloning.
     - ``alpha`` to infinity: TD3, whose gradient is the first term's up to scale.
 
@@ -51,6 +54,7 @@ class Imitation:
     """
 
     alpha: float = 2.5
+    better: BetterActions | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < math.inf:
@@ -98,13 +102,18 @@ class TD3(AbstractOffPolicy):
     def explores(self) -> Explore:
         return self.explore
 
+    @property
+    def _better(self) -> BetterActions | None:
+        return None if self.imitation is None else self.imitation.better
+
     def models(self) -> dict[str, ModelSpec]:
-        rates = self.optimization
+        rates, better = self.optimization, self._better
         return {
             POLICY: ModelSpec(optimizer=rates.of_policy()),
             TARGET_POLICY: ModelSpec(follows=POLICY, rate=self.tau),
             CRITIC: ModelSpec(load=self.critic.load, optimizer=rates.adamw(rates.critic_learning_rate)),
             TARGET: ModelSpec(follows=CRITIC, rate=self.tau),
+            **({} if better is None else better.models(self.critic, rates)),
         }
 
     def effects(self) -> frozenset[str]:
@@ -120,23 +129,33 @@ class TD3(AbstractOffPolicy):
     def noises(self, models: Models, batch: TrainBatch) -> dict[str, Tensor]:
         policy: DeterministicPolicy = models[POLICY]
         n, s = batch.shape
-        return {SMOOTHING: policy.noise(models.random(SMOOTHING), n * s).reshape(n, s, -1)}
+        own = {SMOOTHING: policy.noise(models.random(SMOOTHING), n * s).reshape(n, s, -1)}
+        return own if self._better is None else own | self._better.noises(models, batch, policy.actions)
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         policy: DeterministicPolicy = models[POLICY]
         critic, steps, counted = models[CRITIC], steps_of(batch), counted_of(batch)
         weight_K, seen_KO = counted(batch.facts["weight"]), counted(steps.observation_NSO)
         normal_KO = policy.normal(seen_KO)
-        yield fitted(models, batch, normal_KO, self._target(models, batch))
+        target_K = self._target(models, batch)
+        yield fitted(models, batch, normal_KO, target_K)
+        if (better := self._better) is not None:
+            target_K = torch.minimum(target_K, self._target(models, batch, CRITIC))  # by the critic that has just moved
+            yield from better.losses(models, batch, normal_KO, target_K, policy.bound)
         if not self._acts(batch):
             return
         mode_KA = policy.mode(seen_KO)
         worth_K = critic(normal_KO, mode_KA)[:, 0]
         loss_K, told = -worth_K, {}
         if self.imitation is not None:
-            error_K = ((mode_KA - counted(steps.action_NSA)) / policy.bound).square().mean(-1)
-            loss_K = error_K - counted(batch.facts[SCALE]) * worth_K
-            told = {"imitation/error": error_K, "imitation/scale": counted(batch.facts[SCALE])}
+            aim_KA, scale_K = counted(steps.action_NSA), counted(batch.facts[SCALE])
+            told, count_K = {"imitation/scale": scale_K}, 1.0
+            if better is not None:
+                aim_KA, count_K, chosen_K = better.aim(models, batch, normal_KO, mode_KA, policy.bound)
+                told |= {"better/share": chosen_K, "better/weight": count_K}
+            error_K = ((mode_KA - aim_KA) / policy.bound).square().mean(-1)
+            told["imitation/error"] = error_K
+            loss_K = count_K * error_K - scale_K * worth_K
         yield Loss(of=(POLICY,), value=summed(weight_K, loss_K), metrics=means(weight_K, {"loss": loss_K, **told}))
 
     def _acts(self, batch: TrainBatch) -> bool:
@@ -161,12 +180,12 @@ class TD3(AbstractOffPolicy):
         return off_by(models, batch, self._target(models, batch))
 
     @torch.no_grad()
-    def _target(self, models: Models, batch: TrainBatch) -> Float[Tensor, " K"]:
-        """y of each step that counts."""
+    def _target(self, models: Models, batch: TrainBatch, by: str = TARGET) -> Float[Tensor, " K"]:
+        """y of each step that counts, by this critic."""
         policy: DeterministicPolicy = models[TARGET_POLICY]
         counted, bound = counted_of(batch), policy.bound
         next_KO = counted(steps_of(batch).next_NSO)
         noise_KA = (self.smoothing * counted(batch.facts[SMOOTHING])).clamp(-self.reach, self.reach)
         action_KA = (policy.mode(next_KO) + bound * noise_KA).clamp(-bound, bound)
         reward_K, discount_K = self.backed(batch)
-        return reward_K + discount_K * models[TARGET](policy.normal(next_KO), action_KA).min(-1).values
+        return reward_K + discount_K * models[by](policy.normal(next_KO), action_KA).min(-1).values
