@@ -78,7 +78,14 @@ class LeastValues(AbstractPolicySpec):
         )
 
     def load(self, seed: int = 0) -> LeastValuePolicy:
-        members = [saved(GreedyPolicy, place, seed) for place in (self.model, *self.beside) if place]
+        places = [place for place in (self.model, *self.beside) if place]
+        members = [saved(GreedyPolicy, place, seed) for place in places]
+        for place, member in zip(places, members, strict=True):
+            if member.interface != members[0].interface:
+                raise ValueError(
+                    f"LeastValues takes networks of the same observations and choices, and {place} has {member.interface}, "
+                    f"{places[0]} {members[0].interface}: leave one out"
+                )
         policy = LeastValuePolicy([member.config for member in members])
         for own, member in zip(policy.members, members, strict=True):
             own.load_state_dict(member.state_dict())
