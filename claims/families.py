@@ -1,12 +1,12 @@
 """What one fixed worst case at a time is worth where masses and lengths are not known: IWOCS with networks (arXiv:2410.06212).
 
-**Setting.** Pendulum-v1 with five torques (-2 to 2) in place of a real one; nine pendulums, of mass .5, 1 and 2 and length .6, 1 and 1.5.
-DQN with networks of 64 x 64, 50,000 steps of training an arm. Arms: *worst cases*, at most five pendulums for 10,000 steps each, one
-after the other, the first of mass 1 and length 1 and each next one that in which the policy so far earns least (mean of five episodes,
-by its mode), until that is none worse than the worst of those before; its policy is argmax_a min_j Q_j(o, a) of all networks; *alone*, that without the minimum: of the same networks the one
-whose own policy earns most in its worst pendulum, by the same episodes; *randomized*, one network whose episodes go through all nine;
-*nominal*, one network in the pendulum of mass 1 and length 1. Figure: the mean return of ten fresh episodes by the policy's mode in the
-pendulum where that is least; beside it the mean over all nine.
+**Setting.** Pendulum-v1 with five torques (-2 to 2) in place of a real one; nine pendulums, of mass .5, 1 and 2 and length .6, 1 and
+1.5. DQN with networks of 64 x 64, 50,000 steps of training an arm. Arms: *worst cases*, at most five pendulums for 10,000 steps each,
+one after the other, the first of mass 1 and length 1 and each next one that in which the policy so far earns least (mean of five
+episodes, by its mode), until that is none worse than the worst of those before; its policy is argmax_a min_j Q_j(o, a) of all
+networks; *alone*, that without the minimum: of the same networks the one whose own policy earns most in its worst pendulum, by the same
+episodes; *randomized*, one network whose episodes go through all nine; *nominal*, one network in the pendulum of mass 1 and length 1.
+Figure: the mean return of ten fresh episodes by the policy's mode in the pendulum where that is least; beside it that over all nine.
 
 **Rates.** Each arm at the best of 3e-4, 1e-3 and 3e-3, by one run of seed 100.
 
@@ -26,9 +26,11 @@ three worst cases, -860 (-352) randomized, -1003 (-474) nominal.
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ from gimbal import recipes
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.engines.episodes import Episodes
 from gimbal.environments.gym import Gymnasium
-from gimbal.learning.robust import WorstCases
+from gimbal.learning.robust import Rounds, WorstCases
 from gimbal.learning.updates.dqn import DQN
 from gimbal.learning.updates.off_policy import Explore
 from gimbal.policies.greedy import Greedy
@@ -65,6 +67,8 @@ NOMINAL = FAMILY.index(f"{PENDULUM}@m=1,l=1")
 SEARCHED, TESTED = (
     Gymnasium(environment=PENDULUM, grid=GRID, seed=seed, size=size) for seed, size in ((3, 45), (7, 90))
 )
+
+PLACE = tempfile.TemporaryDirectory()  # of the networks, while they are needed
 
 Job = tuple[str, float, int]  # arm, learning rate, seed
 
@@ -119,33 +123,36 @@ def played(run: UpdateRun, models: Sequence[Path], tasks: Gymnasium) -> EvalResu
     return evaluate_held_out(replace(run, policy=spec, held_out=held_out), spec.load())
 
 
-def measure(job: Job) -> dict[str, Any]:
-    import tempfile
+@cache
+def solved(rate: float, seed: int) -> Rounds[Path]:
+    """The networks of the worst cases, which *worst cases* and *alone* share at the same rate."""
+    place, one = Path(PLACE.name) / f"{rate}-{seed}", run_of(tasks_of(NOMINAL), rate, seed)
 
+    def solve(model: int) -> Path:
+        return trained(run_of(tasks_of(model), rate, seed), STEPS // ROUNDS, place / str(model))
+
+    def returns(models: Sequence[Path], model: int) -> float:
+        return played(one, models, Gymnasium(environment=FAMILY[model], seed=SEARCHED.seed, size=5)).greedy_score
+
+    return WorstCases(most=ROUNDS)(range(len(FAMILY)), solve, returns, first=NOMINAL)
+
+
+def measure(job: Job) -> dict[str, Any]:
     arm, rate, seed = job
     start = time.process_time()
     found: dict[str, Any] = {"arm": arm, "rate": rate, "seed": seed}
     one = run_of(tasks_of(NOMINAL), rate, seed)
-    with tempfile.TemporaryDirectory() as place:
-        if arm in ("nominal", "randomized"):
-            whole = one if arm == "nominal" else replace(one, tasks=Gymnasium(environment=PENDULUM, grid=GRID, seed=1))
-            models = [trained(whole, STEPS, Path(place))]
-        else:
-
-            def solve(model: int) -> Path:
-                return trained(run_of(tasks_of(model), rate, seed), STEPS // ROUNDS, Path(place) / str(model))
-
-            def returns(solved: Sequence[Path], model: int) -> float:
-                only = Gymnasium(environment=FAMILY[model], seed=SEARCHED.seed, size=5)
-                return played(one, solved, only).greedy_score
-
-            rounds = WorstCases(most=ROUNDS)(range(len(FAMILY)), solve, returns, first=NOMINAL)
-            models = list(rounds.solutions)
-            found |= {"models": [FAMILY[model].partition("@")[2] for model in rounds.models]}
-            found |= {"least": [round(value) for value in rounds.least]}
-            if arm == "alone":
-                models = [max(models, key=lambda model: played(one, [model], SEARCHED).worst["greedy_score"])]
-        after = played(one, models, TESTED)
+    if arm in ("nominal", "randomized"):
+        whole = one if arm == "nominal" else replace(one, tasks=Gymnasium(environment=PENDULUM, grid=GRID, seed=1))
+        models = [trained(whole, STEPS, Path(PLACE.name) / f"{arm}-{rate}-{seed}")]
+    else:
+        rounds = solved(rate, seed)
+        models = list(rounds.solutions)
+        found |= {"models": [FAMILY[model].partition("@")[2] for model in rounds.models]}
+        found |= {"least": [round(value) for value in rounds.least]}
+    if arm == "alone":
+        models = [max(models, key=lambda model: played(one, [model], SEARCHED).worst["greedy_score"])]
+    after = played(one, models, TESTED)
     found |= {"worst": round(after.worst["greedy_score"], 1), "mean": round(after.greedy_score, 1)}
     return {**found, "cpu": round(time.process_time() - start, 1)}
 
