@@ -116,3 +116,21 @@ def test_a_run_keeps_the_policy_that_is_best_in_the_worst(tmp_path):
     kept = json.loads((result.directory / "best" / "evaluation.json").read_text())
     assert kept["metric"] == "eval/worst/greedy_score" and kept["value"] == kept["figures"][kept["metric"]]
     assert kept["value"] > result.summary.before["eval/worst/greedy_score"]
+
+
+def test_a_run_over_a_family_resumes_to_the_same_bits(tmp_path):
+    """Off policy, so that episodes of several variants are under way at the checkpoint."""
+    from safetensors.torch import load_file
+
+    import gimbal
+
+    changes = {"tasks__grid": {"length": [0.25, 2]}, "held_out": None, "store__learning_starts": 100}
+    changes |= {"checkpoint_every": 3, "update__optimization__decay": "constant"}
+    whole = gimbal.train("dqn", runs=tmp_path, name="whole", steps=6, **changes)
+    gimbal.train("dqn", runs=tmp_path, name="stopped", steps=3, **changes)
+    resumed = gimbal.train(runs=tmp_path, resume="stopped", steps=6)
+    one, other = (load_file(each.directory / "model" / "model.safetensors") for each in (whole, resumed))
+    assert all(one[name].equal(other[name]) for name in one)
+    rows = [json.loads(line) for line in (resumed.directory / "metrics.jsonl").read_text().splitlines()]
+    played = {name for row in rows for name in row if name.startswith("source/") and name.endswith("/frac")}
+    assert played == {"source/CartPole-v1@length=0.25/frac", "source/CartPole-v1@length=2/frac"}

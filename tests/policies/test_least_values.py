@@ -60,6 +60,15 @@ def test_equal_networks_are_one(networks):
     )
 
 
+def test_a_network_that_is_lower_everywhere_decides_alone(networks, tmp_path):
+    (first, _), (_, low) = networks
+    with torch.no_grad():
+        low.net[-1].bias.sub_(100.0)
+    low.save(tmp_path / "low")
+    policy = LeastValues(beside=(first, str(tmp_path / "low"))).load()
+    assert torch.equal(policy.draw(SEEN, NOISE, COLD)[0], low.draw(SEEN, NOISE, COLD)[0])
+
+
 def test_networks_of_any_sizes_go_together(networks):
     places, made = networks
     least = torch.minimum(*(network.values(SEEN) for network in made))

@@ -54,9 +54,10 @@ class LeastValues(AbstractPolicySpec):
 
     - one network: its own greedy policy.
     - equal networks: the policy of one.
+    - a network whose values are the least in every state, as where one environment of the family is the hardest throughout: its own
+      greedy policy again, whatever the others say. So it was in a family of pendulums (docs/log.md).
 
-    Confidence: partial; the paper trusts Q_j only where a model of its own data predicts what happens, which is left out: a network
-    that errs low far from its data decides there.
+    Confidence: partial; the paper trusts Q_j only where a model of its own data predicts what happens, which is left out.
     """
 
     family: ClassVar[Family] = STEPS
