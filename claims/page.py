@@ -41,6 +41,7 @@ import drafts  # noqa: E402
 import echo  # noqa: E402
 import echo_page  # noqa: E402
 import failing  # noqa: E402
+import families  # noqa: E402
 import few_steps  # noqa: E402
 import few_steps_page  # noqa: E402
 import flow_maps  # noqa: E402
@@ -116,6 +117,7 @@ PRIOR = {"return": "return", "recorded, of a minibatch": "prior", "seconds of CP
 ADDITIONS = {"return": "return", "weight by errors": "importance", "edited": "edited", "seconds of CPU": "cpu"}
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
 ROBUST = {"worst case": "worst case", "as it is": "as it is", "seconds of CPU": "cpu"}
+FAMILIES = {"in the worst": "worst", "over all nine": "mean", "seconds of CPU": "cpu"}
 HORIZON = {
     "success after": "after",
     "of 2 turns": "turns_2",
@@ -266,6 +268,7 @@ def pages() -> dict[str, str]:
         tuned(scarce, "Few good actions among few recorded episodes", SCARCE),
         tuned(two_flows, "Two flows at once", TWO_FLOWS),
         tuned(robust, "Caution where transitions are not as they were", ROBUST),
+        tuned(families, "Worst cases of a family, one at a time", FAMILIES),
         two_modes_page.section(campaign.load(two_modes.RECORD)),
         tuned(proposals, "A choice among a flow's proposals", PROPOSALS),
         gardo_page.section(campaign.load(gardo.RECORD)),

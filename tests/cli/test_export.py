@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 for room in ("runtime", "zoo"):
     sys.path.insert(0, str(Path(__file__).parents[1] / room))
-from families import saved
 from small import rows, small_run
+from zoo_families import saved
 
 from gimbal import api, config
 from gimbal.cli import main

@@ -19,6 +19,7 @@ from gimbal.objectives.regularisers.agreement_entropy_bonus import AgreementEntr
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
 from gimbal.objectives.values.member_value_loss import SHARD, EnsembleValueLoss, MultiHorizonValueLoss
 from gimbal.objectives.values.value_loss import ValueLoss
+from gimbal.recipes.papers.control.cartpole_horizons import cartpole_horizons
 from gimbal.recipes.papers.credit.asyppo import asyppo
 from gimbal.recipes.papers.credit.target_decoupling import target_decoupling
 from gimbal.runtime.local import Trainer
@@ -95,7 +96,7 @@ def test_other_horizons_leave_the_actor_alone():
 
 
 def test_recipes_have_a_value_for_every_discount_and_the_actor_the_longest():
-    run = target_decoupling()
-    gammas = run.regularisers[0].gammas
-    assert len(gammas) == run.critic.heads and run.advantage.gamma == gammas[-1] == max(gammas)
+    for run in (target_decoupling(), cartpole_horizons()):
+        gammas = run.regularisers[0].gammas
+        assert len(gammas) == run.critic.heads and run.advantage.gamma == gammas[-1] == max(gammas)
     assert len(asyppo().critic.critics) == 2

@@ -8,7 +8,7 @@ import torch
 
 pytest.importorskip("vllm")
 sys.path.insert(0, str(Path(__file__).parents[1] / "zoo"))
-from families import saved
+from zoo_families import saved
 
 from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native

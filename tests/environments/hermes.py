@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "zoo"))
-import families
+import zoo_families as families
 from transformers import AutoTokenizer
 
 from gimbal.engines.base import CONTINUE, DRAW, AbstractEngine, AbstractEngineSpec, Finished, Request

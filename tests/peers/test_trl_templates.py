@@ -9,8 +9,8 @@ checks = pytest.importorskip("trl.chat_template_utils", reason="trl is not here:
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "zoo"))
 
-from families import FAMILIES, tokenizer_of
 from made import rollout
+from zoo_families import FAMILIES, tokenizer_of
 
 from gimbal.policies.prompts import for_template, rendered
 from gimbal.policies.token import CausalLM

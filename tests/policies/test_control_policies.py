@@ -209,6 +209,28 @@ def test_a_critic_of_another_size_says_which_is_right():
         ValueMLP(observations=4).load(0).value(steps(loud(GAUSSIAN)))
 
 
+def test_a_critic_of_several_horizons_has_a_value_for_each_and_uses_the_last():
+    decisions = steps(loud(GAUSSIAN))
+    critic = ValueMLP(observations=3, scale=5.0, heads=3).load(0)
+    value_NSM, final_NM = critic.members(decisions)
+    value_NS, final_N = critic.value(decisions)
+    assert torch.equal(value_NSM[..., -1], value_NS) and torch.equal(final_NM[:, -1], final_N)
+    torch.testing.assert_close(value_NSM[1, 2], 5.0 * critic.net(decisions.observation_NSO[1, 2]))
+    assert not final_NM[1].any() and bool(final_NM[0].all()), "the second episode ended"
+    assert not value_NSM[0, 3:].any() and value_NSM[0, 0].unique().numel() == 3
+
+
+def test_one_head_is_the_critic_of_one_value():
+    decisions = steps(loud(GAUSSIAN))
+    (value_NSM, _), (value_NS, _) = (
+        ask(decisions) for critic in [ValueMLP(observations=3).load(0)] for ask in (critic.members, critic.value)
+    )
+    assert value_NSM.shape[-1] == 1 and torch.equal(value_NSM[..., 0], value_NS)
+    for wrong in ({"heads": 0}, {"scale": 0.0}):
+        with pytest.raises(ValueError, match=r"heads .* \(at least 1\) and scale .* \(above 0 and finite\)"):
+            ValueMLP(observations=3, **wrong)
+
+
 def test_critic_expects_nothing_after_the_end():
     critic = ValueMLP(observations=3, scale=5.0).load(0)
     decisions = steps(loud(GAUSSIAN))

@@ -131,6 +131,13 @@ MECHANISMS: dict[str, Mechanism] = {
     "capo": of("grpo", masks=below("mask/CurvatureMask").by(masks=()), optimization=differs("lr")),
     "caprl": of("grpo", rewards=REWARD, regularisers=above("kl/ref")),
     "cartpole": PPO_CONTROL,
+    "cartpole_horizons": of(
+        "cartpole",
+        advantage=GRADIENT,  # the advantages are whitened
+        regularisers__critic=differs("value/loss").by(
+            regularisers=recipes.function("cartpole")().regularisers, critic=recipes.function("cartpole")().critic
+        ),
+    ),
     "ce_rm": of(
         "grpo", prompts=4, workflow=differs("reward/condition/mean"), advantage=ADVANTAGE, regularisers=above("kl/ref")
     ),

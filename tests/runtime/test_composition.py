@@ -49,6 +49,7 @@ from gimbal.objectives.surrogates.total_ratio_weight import TotalRatioWeight
 from gimbal.objectives.surrogates.turn_sweep import TurnSweep
 from gimbal.policies.denoiser import Denoiser
 from gimbal.policies.gaussian import Gaussian
+from gimbal.policies.least import LeastValues
 from gimbal.policies.lora import LoRA
 from gimbal.policies.paths import PathSampling
 from gimbal.recipes.core.grpo import grpo
@@ -150,6 +151,7 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     ),
     "a deterministic policy, but SquashedGaussian is not one": replace(td3(), policy=sac().policy),
     "the values of choices, and SquashedGaussian has none": replace(dqn(), policy=sac().policy),
+    "LeastValues is played and not trained": replace(dqn(), policy=LeastValues(beside=("model",))),
     r"no density of real actions: policy='Gaussian": replace(iql(), policy=td3().policy),
     "draws actions without a density, which BehaviorCloning learns by": replace(bc(), policy=fql().policy),
     "reads its noise, and SquashedGaussian reads none": replace(fql(), policy=cql().policy),

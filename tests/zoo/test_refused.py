@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import FAMILIES, SMALL, model_of, saved, tokenizer_of
 from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from zoo_families import FAMILIES, SMALL, model_of, saved, tokenizer_of
 
 from gimbal.engines import cache
 from gimbal.engines.native import Native

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import FAMILIES, saved
 from transformers import AutoModelForCausalLM
+from zoo_families import FAMILIES, saved
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import small_run

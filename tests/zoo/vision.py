@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import torch
-from families import FAMILIES, tokenizer_of
 from PIL import Image
 from transformers import AutoModelForImageTextToText
 from transformers.models.clip.configuration_clip import CLIPVisionConfig
@@ -11,6 +10,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from transformers.models.llama.configuration_llama import LlamaConfig
 from transformers.models.llava.configuration_llava import LlavaConfig
 from transformers.models.llava.processing_llava import LlavaProcessor
+from zoo_families import FAMILIES, tokenizer_of
 
 SIDE, PATCH = 16, 8  # pixels: four patches an image
 TEMPLATE = (

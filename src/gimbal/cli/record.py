@@ -13,8 +13,9 @@ HELP = """\
 gimbal record SOURCE [SOURCE ...] DIRECTORY
 
 Writes episodes to DIRECTORY in Minari's layout, for gimbal train iql tasks=DIRECTORY and for any tool that reads Minari. A SOURCE
-is a run, whose policy acts in its training environment, or a dataset (gimbal/pendulum/random-v0, a directory). Episodes of
-several sources are mixed evenly. An episode in which the environment fails is left out, counted, and replaced by another.
+is a run, whose policy acts in its training environment (tasks.environment, without the variants of a grid), or a dataset
+(gimbal/pendulum/random-v0, a directory). Episodes of several sources are mixed evenly. An episode in which the environment fails is
+left out, counted, and replaced by another.
 
   --episodes N       episodes per run (default: 100)
   --seed N           seed of the episodes and actions (default: 0)

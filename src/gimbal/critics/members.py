@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gimbal.composition import DISAGREES
+from gimbal.advantages.estimators.gae import GAE
+from gimbal.advantages.estimators.horizon_routed import HorizonRouted
+from gimbal.composition import DISAGREES, Advice, Composition, Refusal, Verdict
 from gimbal.critics.base import AbstractCritic, AbstractCriticSpec
+from gimbal.objectives.values.member_value_loss import MultiHorizonValueLoss
 from gimbal.ops import stable_hash
 from gimbal.records import AbstractDecisions
 
@@ -28,6 +32,15 @@ class AbstractMembers(AbstractCritic):
     ) -> tuple[Float[Tensor, "N S"], Float[Tensor, " N"]]:
         value_NSM, final_NM = self.members(decisions, hidden_NSH)
         return self.combine(value_NSM), self.combine(final_NM)
+
+
+def horizons(heads: int, whole: Composition) -> Iterator[Verdict]:
+    """What the heads of a critic ask of their readers; a rule of this room, since losses and estimators cannot import each other."""
+    losses = whole.all(MultiHorizonValueLoss)
+    if any(len(part.gammas) != heads for part in (*losses, *whole.all(HorizonRouted))):
+        yield Refusal("each of the gammas is the horizon of a head: set critic.heads to their number")
+    if any(loss.gammas[-1] != gae.gamma for loss in losses for gae in whole.all(GAE)):
+        yield Advice("GAE.gamma is not the last of the value loss's gammas, whose head it reads")
 
 
 def soft_minimum(value_M: Float[Tensor, "*shape M"], temperature: float) -> Float[Tensor, "*shape"]:

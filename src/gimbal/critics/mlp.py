@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.critics.base import AbstractCritic, AbstractCriticSpec
+from gimbal.composition import Composition, Verdict
+from gimbal.critics.base import AbstractCriticSpec
+from gimbal.critics.members import AbstractMembers, horizons
 from gimbal.ops import stable_hash
 from gimbal.policies.control import Steps, mlp, scatter
 from gimbal.records import AbstractDecisions
 
 
-class ValueNetwork(AbstractCritic):
-    """V(o) = scale * mlp(o). The value after the last decision is V of the final observation, and 0 where the environment ended."""
+class ValueNetwork(AbstractMembers):
+    """V(o) = scale * mlp(o). The value after the last decision is V of the final observation, and 0 where the environment ended.
+    Each of ``heads`` is an output of the same network."""
 
-    def __init__(self, observations: int, hidden: tuple[int, ...], scale: float, seed: int) -> None:
+    def __init__(self, observations: int, hidden: tuple[int, ...], scale: float, seed: int, heads: int = 1) -> None:
         super().__init__()
         self.scale, self.observations = scale, observations
-        self.net = mlp([observations, *hidden, 1], 1.0, seed)
+        self.net = mlp([observations, *hidden, heads], 1.0, seed)
 
-    def value(
+    def members(
         self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
-    ) -> tuple[Float[Tensor, "N S"], Float[Tensor, " N"]]:
+    ) -> tuple[Float[Tensor, "N S M"], Float[Tensor, "N M"]]:
         assert isinstance(decisions, Steps), type(decisions)
         seen = decisions.observation_NSO.shape[-1]
         if seen != self.observations:
@@ -33,19 +38,32 @@ class ValueNetwork(AbstractCritic):
                 f"set critic.observations={seen}"
             )
         real_NS = decisions.real_NS
-        value_K = self.scale * self.net(decisions.observation_NSO[real_NS])[:, 0]
-        final_N = self.scale * self.net(decisions.final_NO)[:, 0]
-        return scatter(value_K, real_NS), torch.where(decisions.terminated_N, 0, final_N)
+        value_KM = self.scale * self.net(decisions.observation_NSO[real_NS])
+        final_NM = self.scale * self.net(decisions.final_NO)
+        value_NSM = torch.stack([scatter(value_K, real_NS) for value_K in value_KM.unbind(-1)], -1)
+        return value_NSM, torch.where(decisions.terminated_N[:, None], 0, final_NM)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValueMLP(AbstractCriticSpec):
-    """A value network on ``observations`` numbers. ``scale`` is the size of a typical return: the value of an output of 1."""
+    """A value network on ``observations`` numbers. ``scale`` is the size of a typical return: the value of an output of 1. With
+    ``heads`` > 1 each may learn another horizon (MultiHorizonValueLoss); the last one is used."""
 
     observations: int
     hidden: tuple[int, ...] = (64, 64)
     scale: float = 1.0
+    heads: int = 1
+
+    def __post_init__(self) -> None:
+        if self.heads < 1 or not 0 < self.scale < math.inf:
+            raise ValueError(
+                f"ValueMLP has heads {self.heads} (at least 1) and scale {self.scale} (above 0 and finite), the size of a return"
+            )
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from horizons(self.heads, whole)
 
     def load(self, seed: int) -> ValueNetwork:
         # A separate stream: the run's policy is initialised from the same seed.
-        return ValueNetwork(self.observations, self.hidden, self.scale, stable_hash("critic", seed)).eval()
+        stream = stable_hash("critic", seed)
+        return ValueNetwork(self.observations, self.hidden, self.scale, stream, self.heads).eval()

@@ -10,12 +10,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from gimbal.advantages.estimators.gae import GAE
-from gimbal.advantages.estimators.horizon_routed import HorizonRouted
-from gimbal.composition import Advice, Composition, Refusal, Verdict
+from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.critics.base import AbstractCriticSpec
-from gimbal.critics.members import AbstractMembers
-from gimbal.objectives.values.member_value_loss import MultiHorizonValueLoss
+from gimbal.critics.members import AbstractMembers, horizons
 from gimbal.ops import stable_hash
 from gimbal.policies.control import mlp
 from gimbal.policies.layout import Sharing, laid
@@ -69,7 +66,7 @@ class HiddenValue(AbstractCriticSpec):
         return HiddenValueNetwork(self, stable_hash("critic", seed)).eval()
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        yield from _horizons(self.heads, whole)
+        yield from horizons(self.heads, whole)
         policy = whole.run.policy
         if isinstance(policy, CausalLM) and policy.width not in (None, self.width):
             yield Refusal(
@@ -128,7 +125,7 @@ class TrunkValue(AbstractCriticSpec):
         return TrunkValueNetwork(trunk, self, stream, shares=policy.shares).eval()
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        yield from _horizons(self.heads, whole)
+        yield from horizons(self.heads, whole)
 
 
 def _dtype(head: nn.Module) -> torch.dtype:
@@ -144,12 +141,3 @@ def _real_NS(decisions: Tokens) -> Bool[Tensor, "N S"]:
 def _nothing(value_NSM: Float[Tensor, "N S M"]) -> Float[Tensor, "N M"]:
     """The value after the end of a text."""
     return value_NSM.new_zeros(value_NSM.shape[0], value_NSM.shape[2])
-
-
-def _horizons(heads: int, whole: Composition) -> Iterator[Verdict]:
-    """What the heads of a critic ask of their readers; a rule of this room, since losses and estimators cannot import each other."""
-    losses = whole.all(MultiHorizonValueLoss)
-    if any(len(part.gammas) != heads for part in (*losses, *whole.all(HorizonRouted))):
-        yield Refusal("each of the gammas is the horizon of a head: set critic.heads to their number")
-    if any(loss.gammas[-1] != gae.gamma for loss in losses for gae in whole.all(GAE)):
-        yield Advice("GAE.gamma is not the last of the value loss's gammas, whose head it reads")

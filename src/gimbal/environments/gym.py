@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from jaxtyping import Float, Shaped
 from gimbal.config.classes import nearest
 from gimbal.config.own import LARGEST, learnable, told
 from gimbal.config.parts import broken, imported, label
+from gimbal.environments.attributes import adjust, check_grid, split, variants
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractGenerated, Moment
 from gimbal.ops import stable_hash
 from gimbal.records import Task
@@ -28,9 +29,16 @@ class Gymnasium(AbstractGenerated):
 
     ``tasks.environment=...`` gives policy, critic and evaluation the sizes of another environment: a name registered in gymnasium, or
     your own class, ``file.py:Class`` or ``pkg.module:Class`` (``module:Name-v0`` is a name that a module registers).
+    ``Pendulum-v1@m=1.5,l=0.8`` is the one whose attributes ``m`` and ``l`` have these values.
+
+    ``grid``: a family of environments, ``{m: [0.5, 1, 2]}``: every combination of these values in turn. Episodes i, i + 1, ... of one
+    round begin from the same seed, so that only the attributes differ. Each has figures of its own (``eval/source/NAME/score``).
+
+    - an empty ``grid``, the default: the environment as it is.
     """
 
     environment: str | Callable[..., Any] = "CartPole-v1"
+    grid: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     seed: int = 0
     size: int = 1_000_000
 
@@ -42,11 +50,23 @@ class Gymnasium(AbstractGenerated):
                 f"Gymnasium has environment {self.environment!r} and size {self.size}; it needs a name, such as CartPole-v1 or "
                 "file.py:Class, and at least 1 episode"
             )
+        check_grid(self.source, self.grid, self.size)
 
     def task(self, index: int) -> Task:
-        name = (self.source, self.seed, index)
-        seed = stable_hash("gymnasium", *name) % 2**31  # the range that all environments take
-        return Task(id="/".join(map(str, name)), source=self.source, seed=seed)
+        # Those of a family begin alike, so that a difference between them is not one of luck.
+        first = self.source, self.seed, index // len(self.family)
+        source = self.family[index % len(self.family)]
+        seed = stable_hash("gymnasium", *first) % 2**31  # the range that all environments take
+        return Task(id="/".join(map(str, (source, self.seed, index))), source=source, seed=seed)
+
+    @cached_property
+    def family(self) -> tuple[str, ...]:
+        """The names of all its environments."""
+        return variants(self.source, self.grid)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return self.family if len(self.family) > 1 else ()
 
     @property
     def source(self) -> str:
@@ -122,7 +142,7 @@ class Environment(AbstractEnvironment):
         """What gymnasium makes it by, in JSON, under the name by which it is found again; of a user's own, which may wrap a registered
         one, that name alone."""
         made, (place, _, short) = self._env.spec, self.source.rpartition(":")
-        if made is None or (place and (made.id != short or callable(made.entry_point))):
+        if made is None or split(self.source)[1] or (place and (made.id != short or callable(made.entry_point))):
             return json.dumps({"id": self.source, "entry_point": self.source})
         return json.dumps({**json.loads(made.to_json()), "id": self.source if place else made.id})
 
@@ -254,8 +274,15 @@ def _spaces(env: Any, source: str) -> tuple[Any, Any]:
 
 
 def opened(source: str, **settings: Any) -> Any:
-    """The environment of this name, or of a user's class: what a module of his registers as it is imported has a name too. It is made
-    with these settings."""
+    """The environment of this name, or of a user's class, with the attributes that the name sets; it is made with these settings."""
+    plain, values = split(source)
+    env = _made(plain, settings)
+    adjust(env, values, source)
+    return env
+
+
+def _made(source: str, settings: Mapping[str, Any]) -> Any:
+    """The environment of this name, or of a user's class: what a module of his registers as it is imported has a name too."""
     import gymnasium
 
     place, _, name = source.rpartition(":")

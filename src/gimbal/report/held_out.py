@@ -10,6 +10,7 @@ from typing import Any
 SOLVED = {"eval/pass@1": "held-out pass@1 (sampled)", "eval/greedy": "held-out accuracy (greedy)"}
 SCORE = {"eval/score": "held-out score (sampled)", "eval/greedy_score": "held-out score (greedy)"}
 RETURN = {"eval/score": "held-out return (sampled)", "eval/greedy_score": "held-out return (greedy)"}
+WORST = {"eval/worst/greedy_score": "held-out return (greedy) of the worst source"}
 LOSS = {"eval/loss": "held-out loss", "eval/pair/accuracy": "held-out accuracy (pairs)"}
 SMALLER = " (smaller is better)"
 
@@ -26,7 +27,7 @@ def named(metric: str) -> str:
 
 def measures(row: Mapping[str, object], kind: str) -> dict[str, str]:
     """What rewards say of many samples together (``AbstractReward.figures``), each with its name."""
-    others = ("source", "failed", "pair")  # what else an evaluation has under a name of its own
+    others = ("source", "worst", "failed", "pair")  # what else an evaluation has under a name of its own
     found = {
         key: key.removeprefix(kind) for key in row if key.startswith(kind) and key.removeprefix(kind).count("/") == 1
     }
@@ -52,7 +53,7 @@ def ranked(*evaluations: Mapping[str, Any]) -> dict[str, str]:
     if "eval/loss" in known:
         return LOSS
     if "eval/pass@1" not in known:
-        return measured if only else RETURN
+        return measured if only else RETURN | {name: said for name, said in WORST.items() if name in known}
     if only:
         return SOLVED | measured
     if ever("eval/score") and not ever("eval/pass@1"):

@@ -60,6 +60,9 @@ class EvalResult:
     # Of texts that are empty or cut off; {} where none is written.
     shares: Mapping[str, float] = field(default_factory=dict)
     by_source: Mapping[str, float] = field(default_factory=dict)  # pass@1, else the score, of each source of the tasks
+    worst: Mapping[str, float] = field(
+        default_factory=dict
+    )  # of several sources: that and its greedy kin of the worst one
     # What rewards say of all samples together, and of all greedy ones.
     figures: Mapping[str, float] = field(default_factory=dict)
     # The standard error of a return, by its spread over tasks; None for a reward, or of one task.
@@ -75,6 +78,7 @@ class EvalResult:
         figures |= {f"eval/{name}": value for name, value in (*self.shares.items(), *self.figures.items())}
         kind = "pass@1" if self.pass_at else "score"
         figures |= {f"eval/source/{source}/{kind}": value for source, value in self.by_source.items()}
+        figures |= {f"eval/worst/{name}": value for name, value in self.worst.items()}
         figures |= {} if self.greedy is None else {"eval/greedy": self.greedy}
         figures |= {} if self.error is None else {"eval/score_error": self.error}
         if self.failed:
@@ -239,8 +243,11 @@ def evaluate(
     for index, group in groups.items():
         outcome = score(group, rewards, failed, weights)
         kept[index] = outcome.rollouts if isinstance(outcome, Group) else ()
-    sampled = [[(one.earned, passed(one)) for one in kept.get(2 * index, ())] for index in range(len(tasks))]
-    greedy = [(one.earned, passed(one)) for index in range(len(tasks)) for one in kept.get(2 * index + 1, ())]
+    sampled, greedily = (
+        [[(one.earned, passed(one)) for one in kept.get(2 * index + way, ())] for index in range(len(tasks))]
+        for way in (0, 1)
+    )
+    greedy = [one for each in greedily for one in each]
     # Of each task by itself: one whose samples failed more often must not count less.
     score_T = [float(np.mean([value for value, _ in values])) for values in sampled if values]
     judged = decided(rewards)
@@ -249,6 +256,8 @@ def evaluate(
     pass_at = {k: _mean([pass_at_k(n, c, k) for n, c in counts if n >= k]) for k in ks}
     ballots = [[(_answer(one, asked), passed(one)) for one in kept.get(2 * i, ())] for i in range(len(tasks))]
     spread = not rewards and len(score_T) > 1
+    by_source, by_greedy = (_by_source(tasks, each, judged=judged) for each in (sampled, greedily))
+    kinds = {"pass@1": by_source, "greedy": by_greedy} if pass_at else {"score": by_source, "greedy_score": by_greedy}
     return EvalResult(
         tasks=len(tasks),
         score=_mean(score_T),
@@ -257,7 +266,8 @@ def evaluate(
         pass_at=pass_at,
         vote_at=voted(ballots, [k for k in ks if k > 1]),
         greedy=_mean([passes for _, passes in greedy]) if judged else None,
-        by_source=_by_source(tasks, sampled, judged=judged),
+        by_source=by_source,
+        worst={name: min(each.values()) for name, each in kinds.items() if len(each) > 1},
         shares=_shares(arrived) if isinstance(sampling, Sampling) else {},
         figures=of_all(rewards, [group for index, group in groups.items() if index % 2 == 0])
         | of_all(rewards, [group for index, group in groups.items() if index % 2], "greedy_"),
