@@ -7,6 +7,7 @@ from small import Digits, described, other_words
 from gimbal.advantages import GAE, Distillation, GroupNormalized, KLReward, SeatCentered, Whitened
 from gimbal.advantages.estimators.inclusion_normalized import InclusionNormalized
 from gimbal.advantages.estimators.median_centered import MedianCentered
+from gimbal.advantages.estimators.revision_normalized import RevisionNormalized
 from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
 from gimbal.advantages.estimators.stratified import Stratified
 from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
@@ -96,6 +97,7 @@ from gimbal.workflows.plan_and_execute import PlanAndExecute
 from gimbal.workflows.pruning import Pruning
 from gimbal.workflows.retrying import Retrying
 from gimbal.workflows.single import SingleTurn
+from gimbal.workflows.skill_evolution import SkillEvolution
 from gimbal.workflows.tempered import Tempered
 from gimbal.workflows.turn_branching import TurnBranching
 
@@ -455,6 +457,12 @@ REFUSALS = [
         "guides 1 of 4 attempts",
         {"num_generations": 8},
     ),
+    (
+        {"workflow": SkillEvolution(reward=Digits())},
+        "would read the last skill as an answer",
+        {"rewards": (), "held_out": None},
+    ),
+    ({"advantage": RevisionNormalized()}, "by outcomes of their own", {"advantage": GroupNormalized()}),
     (
         {**TWO, "separate": {"critic": SeparateWeights(roles=("judge",))}},
         "'critic', which is reserved or not a plain name",
