@@ -74,10 +74,14 @@ class SkillEvolution(AbstractWorkflow):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         held_out = whole.run.held_out
-        if whole.run.rewards or (held_out is not None and held_out.workflow is None and held_out.rewards):
+        ways = ["rewards=()"] if whole.run.rewards else []
+        ways += (
+            ["held_out.rewards=none"] if held_out is not None and held_out.workflow is None and held_out.rewards else []
+        )
+        if ways:
             yield Refusal(
                 "SkillEvolution scores skills by what its solver says, and rewards of the run would read the last skill as an answer: "
-                "give the reward as workflow.reward, with rewards=() and held_out.rewards=none"
+                f"give the reward as workflow.reward, and {' '.join(ways)}"
             )
         if self.generations > 1 and not whole.has(RevisionNormalized):
             yield Advice(
