@@ -12,7 +12,7 @@ import tuned_page
 
 
 def test_one_thing_at_a_time_differs_between_arms_of_skills():
-    both, within, blind = (skills.run_of(arm, 3e-4, 3) for arm in skills.TUNED.arms)
+    both, within, blind = (skills.run_of(arm, 1e-3, 3) for arm in skills.TUNED.arms)
     assert both == replace(within, advantage=both.advantage) and within.advantage == replace(both.advantage, across=0.0)
     assert both == replace(blind, workflow=both.workflow) and "{score}" not in blind.workflow.past
     assert blind.workflow == replace(both.workflow, past=blind.workflow.past)
@@ -22,7 +22,7 @@ def test_the_verdict_on_skills_follows_the_rule():
     def runs(**apart):
         rows = [(arm, rate, 100, -rate) for arm in skills.TUNED.arms for rate in skills.TUNED.rates]
         rows += [
-            (arm, 3e-4, seed, 0.3 + 0.01 * seed + apart.get(arm, 0.0))
+            (arm, 1e-3, seed, 0.3 + 0.01 * seed + apart.get(arm, 0.0))
             for arm in skills.TUNED.arms
             for seed in skills.TUNED.seeds
         ]
@@ -31,12 +31,12 @@ def test_the_verdict_on_skills_follows_the_rule():
     told = tuned_page.rule(skills, runs(both=0.2, within=0.2))
     assert told.count("| yes |") == 1 and told.count("| undecided |") == 1
     assert "seeds are missing" in tuned_page.rule(skills, runs(both=0.2)[:-1])
-    assert [len(part) for part in skills.TUNED.left([])] == [9, 0]
+    assert [len(part) for part in skills.TUNED.left([])] == [6, 0]
 
 
 def test_the_record_of_skills_is_whole():
     recorded = campaign.load(skills.RECORD)
     assert not list(skills.TUNED.left(recorded))[1] and len(recorded) == skills.TUNED.whole
     for run in recorded:
-        assert len(run["curve"]) == skills.run_of("both", 1e-3, 0).steps
+        assert len(run["curve"]) == skills.STEPS
         assert abs(run["third"] - sum(step[2] for step in run["curve"][-skills.LAST :]) / skills.LAST) < 1e-4
