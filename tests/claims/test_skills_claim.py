@@ -22,7 +22,7 @@ def test_the_verdict_on_skills_follows_the_rule():
     def runs(**apart):
         rows = [(arm, rate, 100, -rate) for arm in skills.TUNED.arms for rate in skills.TUNED.rates]
         rows += [
-            (arm, 1e-3, seed, 0.3 + 0.01 * seed + apart.get(arm, 0.0))
+            (arm, 5e-4, seed, 0.3 + 0.01 * seed + apart.get(arm, 0.0))
             for arm in skills.TUNED.arms
             for seed in skills.TUNED.seeds
         ]
