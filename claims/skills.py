@@ -18,8 +18,8 @@ the interval of the difference of their *third*, over all 25 pairs of seeds (exa
 **Limits.** A model of 105,000 weights, and skills of one character that the solver reads perfectly: this shows the loop and its
 credit, not that skills in words are learned. Published: models of billions of weights, tools, GAIA and WebWalker.
 
-Written before its runs, but not at the first try. Skills were of up to two characters, with an entropy bonus of 0.02: pilots of *both* at
-1e-3 with seed 0 went to .33, .60 and .59, and then all six tuning runs (seed 100, 45 steps, 1e-3 and 3e-3) ended near .33 in all
+Written before its runs, but not at the first try. Skills were of up to two characters, with an entropy bonus of 0.02: pilots of *both*
+at 1e-3 with seed 0 went to .33, .60 and .59, and then all six tuning runs (seed 100, 45 steps, 1e-3 and 3e-3) ended near .33 in all
 generations, since a policy that answers alike in a whole group learns nothing. With one character and 0.05 a pilot of *both* (1e-3,
 seed 100, 50 steps) went to .32, .53 and .52. None of these is in the record.
 

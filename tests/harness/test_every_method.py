@@ -112,6 +112,8 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
             "score/novelty": 0.5 + torch.rand(n, generator=of_steps).to(dtype),
             "score/outcome": torch.linspace(0, 1, n).to(dtype),
             "score/revision": torch.zeros(n, dtype=dtype),
+            "score/parent": torch.full((n,), -1, dtype=dtype),
+            "score/before": torch.zeros(n, dtype=dtype),
             "truncated": torch.zeros(n, dtype=dtype),
             "inclusion": torch.rand(n, generator=g).clamp(0.2, 1).to(dtype),
             "step_slope_NS": torch.rand(n, s, generator=g).to(dtype),

@@ -71,6 +71,7 @@ FEW = {Transitions: {"minibatch": 32, "learning_starts": 0}}
 FEW_RECORDED = {Recordings: {"moves": 4, "minibatch": 32}}
 FORGETFUL = replace(recipes.function("agent_brace")().workflow, believe="{prompt}<eos>{seen}")
 BLIND = replace(recipes.function("skill_r1")().workflow, past="")  # of what came of earlier skills
+FLAT = replace(recipes.function("mars2")().workflow, deepest=1)
 UNEDITED = replace(recipes.function("mem_act")().workflow, edit="(never)")  # a sliding window
 THREE_TERMS = {"min_terms": 3, "max_terms": 3, "min_digits": 2, "max_digits": 2}
 FEW_TASKS = {ReasoningGym: {"size": 32}}  # of which a small run takes an eighth, so that they come again at once
@@ -408,6 +409,14 @@ MECHANISMS: dict[str, Mechanism] = {
         regularisers=above("kl/ref").by(regularisers=(RightLikelihood(right="right"),)),
     ),
     "lite_ppo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
+    "mars2": of(
+        "grpo",
+        3,
+        workflow=ADVANTAGE.by(workflow=FLAT),
+        advantage=ADVANTAGE,
+        regularisers=above("entropy/policy"),
+        separate=above("grad_norm/second"),
+    ),
     "masked_grpo": of(
         "grpo",
         prompts=8,

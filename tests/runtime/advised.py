@@ -24,6 +24,7 @@ from gimbal.advantages.estimators.minimum_variance import MinimumVarianceCentere
 from gimbal.advantages.estimators.revision_normalized import RevisionNormalized
 from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
 from gimbal.advantages.estimators.signed_outcome import SignedOutcome
+from gimbal.advantages.estimators.tree_shaped import TreeShaped
 from gimbal.advantages.estimators.turn_gae import TurnGAE
 from gimbal.advantages.estimators.turn_samples import TurnBalanced
 from gimbal.advantages.reward_shaping.cost_constraint import CostConstraint
@@ -88,6 +89,7 @@ from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.guided import Guided
 from gimbal.workflows.lessons import Lessons
 from gimbal.workflows.retrying import Retrying
+from gimbal.workflows.shared_tree import SharedTree
 from gimbal.workflows.skill_evolution import SkillEvolution
 
 VCPO = {
@@ -129,6 +131,11 @@ ADVICE = [
         {"workflow": SkillEvolution(reward=Digits()), "rewards": (), "held_out": None},
         "share the score of the last",
         {"advantage": RevisionNormalized()},
+    ),
+    (
+        {"workflow": SharedTree(reward=Digits()), "rewards": (), "held_out": None},
+        "compared without their parents",
+        {"advantage": TreeShaped()},
     ),
     (
         {"workflow": Branching(trunks=4)},

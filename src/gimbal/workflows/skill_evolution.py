@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gimbal.advantages.estimators.revision_normalized import OUTCOME, REVISION, RevisionNormalized
-from gimbal.composition import REVISES, Advice, Composition, Refusal, Verdict
+from gimbal.composition import REVISES, Advice, Composition, Verdict
 from gimbal.engines.native import Native
 from gimbal.policies.token import CausalLM
 from gimbal.records import Drop, Episode, Group, Rollout, Task
@@ -15,6 +15,7 @@ from gimbal.rewards.asking import asked_by, fill
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.workflows.base import AbstractWorkflow, Ask, Attempt, Draw, Role, Steps
+from gimbal.workflows.over_rows import scores_itself
 
 SOLVER = "solver"
 
@@ -73,16 +74,7 @@ class SkillEvolution(AbstractWorkflow):
         self.reward.accepts(task)
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        held_out = whole.run.held_out
-        ways = ["rewards=()"] if whole.run.rewards else []
-        ways += (
-            ["held_out.rewards=none"] if held_out is not None and held_out.workflow is None and held_out.rewards else []
-        )
-        if ways:
-            yield Refusal(
-                "SkillEvolution scores skills by what its solver says, and rewards of the run would read the last skill as an answer: "
-                f"give the reward as workflow.reward, and {' '.join(ways)}"
-            )
+        yield from scores_itself("SkillEvolution", whole)
         if self.generations > 1 and not whole.has(RevisionNormalized):
             yield Advice(
                 "all skills of an attempt share the score of the last: advantage='RevisionNormalized()' gives each its own"
