@@ -412,8 +412,8 @@ MECHANISMS: dict[str, Mechanism] = {
     "mars2": of(
         "grpo",
         3,
-        workflow=ADVANTAGE.by(workflow=FLAT),
-        advantage=ADVANTAGE,
+        workflow=above("reward/before/mean").by(workflow=FLAT),
+        advantage=GRADIENT,
         regularisers=above("entropy/policy"),
         separate=above("grad_norm/second"),
     ),

@@ -31,9 +31,9 @@ def mars2() -> Run:
         sampling=Sampling(max_length=1),
         rewards=(),
         advantage=TreeShaped(),
-        regularisers=(EntropyBonus(coef=0.05),),
-        optimization=replace(run.optimization, learning_rate=1e-3),
-        prompts_per_step=16,
+        regularisers=(EntropyBonus(coef=0.2),),
+        optimization=replace(run.optimization, learning_rate=5e-4),
+        prompts_per_step=32,
         steps=60,
         separate={"second": SeparateWeights()},
     )
