@@ -34,6 +34,7 @@ class TreeShaped(AbstractAdvantage):
     - all outcomes of a tree equal, or a tree of one node: A = 0.
 
     The published code shapes in place, so that later siblings are compared with shaped parents; here all are the scores as they were.
+
     Confidence: verified; ours: raw scores in b.
     """
 
