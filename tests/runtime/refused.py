@@ -470,7 +470,11 @@ REFUSALS = [
         {"rewards": ()},
     ),
     (
-        {"workflow": SharedTree(reward=Digits()), "rewards": ()},
+        {
+            "workflow": SharedTree(reward=Digits()),
+            "rewards": (),
+            "held_out": HeldOut(tasks=training_tasks(size=4)),
+        },
         "SharedTree refines what was scored",
         {"held_out": None},
     ),
