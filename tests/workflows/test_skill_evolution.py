@@ -11,6 +11,7 @@ from gimbal.advantages import GroupNormalized
 from gimbal.advantages.estimators.revision_normalized import RevisionNormalized
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import Request, drained
+from gimbal.environments.cases import Families
 from gimbal.policies.base import AbstractPolicySpec
 from gimbal.policies.token import Sampling
 from gimbal.records import Drop, Group, Task, TrainBatch
@@ -144,6 +145,15 @@ def test_equal_outcomes_of_a_revision_count_what_was_gained():
 
 def test_a_group_of_one_has_no_advantage():
     assert not RevisionNormalized()(rows([[0.0, 1.0]])).any()
+
+
+def test_families_hide_as_many_digits_as_they_are_told():
+    hidden = [Families(families=2, period=1, digits=3)[index] for index in range(200)]
+    assert {task.answer for task in hidden} == {"0", "1", "2"} and len({task.prompt for task in hidden}) == 200
+    assert {task.answer for task in (Families(period=1)[index] for index in range(200))} == set("0123456789")
+    for digits in (0, 11):
+        with pytest.raises(ValueError, match=f"digits is {digits}"):
+            Families(digits=digits)
 
 
 def test_settings_that_would_do_nothing_are_refused():
