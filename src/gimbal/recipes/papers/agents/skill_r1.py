@@ -41,7 +41,7 @@ def skill_r1() -> Run:
         rewards=(),
         advantage=RevisionNormalized(),
         regularisers=(EntropyBonus(coef=0.05),),
-        optimization=replace(run.optimization, learning_rate=1e-3),
+        optimization=replace(run.optimization, learning_rate=5e-4),
         prompts_per_step=16,
         steps=60,
     )
