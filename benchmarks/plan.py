@@ -40,7 +40,7 @@ from gimbal.runtime import local
 from gimbal.runtime.run import Run
 from gimbal.runtime.simulate import calibrate
 from gimbal.runtime.simulate.simulator import Forecast, Setup, simulate
-from gimbal.runtime.simulate.virtual import Speeds, Waits
+from gimbal.runtime.simulate.timing import Speeds, Waits
 
 GOAL = 0.15
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gimbal.runtime.simulate.simulator import SCHEDULES, Schedule, Setup, simulate
-from gimbal.runtime.simulate.virtual import LogNormal, Speeds, Waits
+from gimbal.runtime.simulate.timing import LogNormal, Speeds, Waits
 
 # One H100 SXM, from NVIDIA's data sheet.
 BANDWIDTH, FLOPS = 3.35e12, 989e12  # bytes a second; dense bfloat16 operations a second

@@ -78,6 +78,7 @@ import safe  # noqa: E402
 import safe_page  # noqa: E402
 import scarce  # noqa: E402
 import seeded  # noqa: E402
+import skills  # noqa: E402
 import steered  # noqa: E402
 import swarm  # noqa: E402
 import terminal  # noqa: E402
@@ -141,6 +142,7 @@ SEEDED = {"pass@1": "pass", "at the end": "end", "groups seeded": "seeded", "of 
 }
 BRANCHES = {name: name for name in ("reward", "true", "coverage", "shared", "steps")} | {"seconds of CPU": "cpu"}
 MEMORY = {name: name for name in ("success", "context", "learner", "gap", "broken")} | {"seconds of CPU": "cpu"}
+SKILLS = {name + when: name + key for name in skills.NAMES for when, key in ((" before", "_before"), (", after", ""))}
 GRADED = {"success": "success", "steps kept": "steps", "of them right": "right"}
 SWARM = {
     "mean of its marks": "mean",
@@ -239,6 +241,7 @@ def pages() -> dict[str, str]:
         composed_page.section(tokens.load(composed.RECORD)),
         tuned(memory, "A context that the policy edits", MEMORY),
         cases_page.section(campaign.load(cases.RECORD)),
+        tuned(skills, "Skills that are revised by what came of them", SKILLS),
         tuned_page.section(
             balance, "Old data without a weight", BALANCE, balance.beside(campaign.load(balance.RECORD))
         ),

@@ -74,6 +74,8 @@ FEW = {Transitions: {"minibatch": 32, "learning_starts": 0}}
 BIASED = Imitation(alpha=20.0, better=BetterActions(reconstruction=9.0))  # a coder that learns more of the same actions
 FEW_RECORDED = {Recordings: {"moves": 4, "minibatch": 32}}
 FORGETFUL = replace(recipes.function("agent_brace")().workflow, believe="{prompt}<eos>{seen}")
+BLIND = replace(recipes.function("skill_r1")().workflow, past="")  # of what came of earlier skills
+FLAT = replace(recipes.function("mars2")().workflow, deepest=1)
 UNEDITED = replace(recipes.function("mem_act")().workflow, edit="(never)")  # a sliding window
 THREE_TERMS = {"min_terms": 3, "max_terms": 3, "min_digits": 2, "max_digits": 2}
 FEW_TASKS = {ReasoningGym: {"size": 32}}  # of which a small run takes an eighth, so that they come again at once
@@ -420,6 +422,14 @@ MECHANISMS: dict[str, Mechanism] = {
         regularisers=above("kl/ref").by(regularisers=(RightLikelihood(right="right"),)),
     ),
     "lite_ppo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
+    "mars2": of(
+        "grpo",
+        3,
+        workflow=above("reward/before/mean").by(workflow=FLAT),
+        advantage=GRADIENT,
+        regularisers=above("entropy/policy"),
+        separate=above("grad_norm/second"),
+    ),
     "masked_grpo": of(
         "grpo",
         prompts=8,
@@ -719,6 +729,13 @@ MECHANISMS: dict[str, Mechanism] = {
     "sft": of("dpo", objective=GRADIENT),
     "sgpo": of("grpo", 2, prompts=8, sooner=FEW_TASKS, curriculum__filters=above("drops/profile")),
     "sgrpo": of("grpo", rewards=REWARD, advantage=ADVANTAGE),
+    "skill_r1": of(
+        "grpo",
+        3,
+        workflow=differs("reward/outcome/mean").by(workflow=BLIND),
+        advantage=ADVANTAGE,
+        regularisers=above("entropy/policy"),
+    ),
     "smiles_grpo": of(
         "grpo",
         controllers=varies("control/reward_shaping.0.weight"),

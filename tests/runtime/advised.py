@@ -21,8 +21,10 @@ from gimbal.advantages.estimators.chain_ranked import ChainRanked
 from gimbal.advantages.estimators.cross_rollout import CrossRolloutBaseline
 from gimbal.advantages.estimators.median_centered import MedianCentered
 from gimbal.advantages.estimators.minimum_variance import MinimumVarianceCentered
+from gimbal.advantages.estimators.revision_normalized import RevisionNormalized
 from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
 from gimbal.advantages.estimators.signed_outcome import SignedOutcome
+from gimbal.advantages.estimators.tree_shaped import TreeShaped
 from gimbal.advantages.estimators.turn_gae import TurnGAE
 from gimbal.advantages.estimators.turn_samples import TurnBalanced
 from gimbal.advantages.reward_shaping.cost_constraint import CostConstraint
@@ -87,6 +89,8 @@ from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.guided import Guided
 from gimbal.workflows.lessons import Lessons
 from gimbal.workflows.retrying import Retrying
+from gimbal.workflows.shared_tree import SharedTree
+from gimbal.workflows.skill_evolution import SkillEvolution
 
 VCPO = {
     "objective": SequenceWeight(cap=8.0),
@@ -122,6 +126,16 @@ ADVICE = [
         {"workflow": Lessons(cases=CASES)},
         "rewards any lesson while lessons help on average",
         {"advantage": SeatCentered(scale=True)},
+    ),
+    (
+        {"workflow": SkillEvolution(reward=Digits()), "rewards": (), "held_out": None},
+        "share the score of the last",
+        {"advantage": RevisionNormalized()},
+    ),
+    (
+        {"workflow": SharedTree(reward=Digits()), "rewards": (), "held_out": None},
+        "compared without their parents",
+        {"advantage": TreeShaped()},
     ),
     (
         {"workflow": Branching(trunks=4)},

@@ -7,8 +7,10 @@ from small import Digits, described, other_words
 from gimbal.advantages import GAE, Distillation, GroupNormalized, KLReward, SeatCentered, Whitened
 from gimbal.advantages.estimators.inclusion_normalized import InclusionNormalized
 from gimbal.advantages.estimators.median_centered import MedianCentered
+from gimbal.advantages.estimators.revision_normalized import RevisionNormalized
 from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
 from gimbal.advantages.estimators.stratified import Stratified
+from gimbal.advantages.estimators.tree_shaped import TreeShaped
 from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
 from gimbal.advantages.shapings.emphasised import Emphasised
 from gimbal.advantages.shapings.entropy_shaped import EntropyShaped
@@ -95,7 +97,9 @@ from gimbal.workflows.lookahead import Lookahead
 from gimbal.workflows.plan_and_execute import PlanAndExecute
 from gimbal.workflows.pruning import Pruning
 from gimbal.workflows.retrying import Retrying
+from gimbal.workflows.shared_tree import SharedTree
 from gimbal.workflows.single import SingleTurn
+from gimbal.workflows.skill_evolution import SkillEvolution
 from gimbal.workflows.tempered import Tempered
 from gimbal.workflows.turn_branching import TurnBranching
 
@@ -455,6 +459,27 @@ REFUSALS = [
         "guides 1 of 4 attempts",
         {"num_generations": 8},
     ),
+    (
+        {"workflow": SkillEvolution(reward=Digits())},
+        "SkillEvolution scores what it draws as it goes",
+        {"rewards": (), "held_out": None},
+    ),
+    (
+        {"workflow": SharedTree(reward=Digits()), "held_out": None},
+        "SharedTree scores what it draws as it goes",
+        {"rewards": ()},
+    ),
+    (
+        {
+            "workflow": SharedTree(reward=Digits()),
+            "rewards": (),
+            "held_out": HeldOut(tasks=training_tasks(size=4)),
+        },
+        "SharedTree refines what was scored",
+        {"held_out": None},
+    ),
+    ({"advantage": TreeShaped()}, "grows no such tree", {"advantage": GroupNormalized()}),
+    ({"advantage": RevisionNormalized()}, "by outcomes of their own", {"advantage": GroupNormalized()}),
     (
         {**TWO, "separate": {"critic": SeparateWeights(roles=("judge",))}},
         "'critic', which is reserved or not a plain name",

@@ -17,7 +17,7 @@ from gimbal.runtime.local import run_local
 from gimbal.runtime.ray import Ray
 from gimbal.runtime.simulate import calibrate
 from gimbal.runtime.simulate.simulator import Setup, simulate
-from gimbal.runtime.simulate.virtual import LogNormal, Speeds
+from gimbal.runtime.simulate.timing import LogNormal, Speeds
 
 TRUE = Speeds(
     step_s=2e-3,

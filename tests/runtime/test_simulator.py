@@ -18,7 +18,8 @@ from gimbal.policies.token import Sampling
 from gimbal.records import Task
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.simulate.simulator import SCHEDULES, Setup, simulate
-from gimbal.runtime.simulate.virtual import AbstractLengths, LogNormal, RecordedLengths, Speeds, VirtualEngine, Waits
+from gimbal.runtime.simulate.timing import AbstractLengths, LogNormal, RecordedLengths, Speeds, Waits
+from gimbal.runtime.simulate.virtual import VirtualEngine
 
 SPEEDS = Speeds(
     step_s=0.02,

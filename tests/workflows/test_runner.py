@@ -15,6 +15,7 @@ from gimbal.environments.tools import AbstractTool, Calculator
 from gimbal.ops import deadline
 from gimbal.policies.base import AbstractPolicySpec
 from gimbal.records import Drop, Episode, Part, Task
+from gimbal.rewards.pattern import Pattern
 from gimbal.runtime.checkpoint import FORMAT
 from gimbal.runtime.checkpoint import load as load_checkpoint
 from gimbal.workflows.acting import Seat
@@ -22,7 +23,9 @@ from gimbal.workflows.base import AbstractWorkflow, Act, Ask, Draw, Fork, Role, 
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.runner import Driven
+from gimbal.workflows.shared_tree import SharedTree
 from gimbal.workflows.single import SingleTurn
+from gimbal.workflows.skill_evolution import SkillEvolution
 
 
 def runner(workflow, **engine):
@@ -113,6 +116,8 @@ class Hasty(AbstractWorkflow):
         return [Episode.of(rows[0]), Drop("hasty") if rows[1] is None else Episode.of(rows[1])]
 
 
+SEVENS = Pattern(pattern=".*7.*7.*")
+
 ALL = [
     Dialogue(overlap=0),
     Dialogue(overlap=5),
@@ -121,6 +126,10 @@ ALL = [
     Branching(inside=Dialogue(tool=Till(), overlap=2)),
     Rewrite(),
     Hasty(),
+    SharedTree(reward=SEVENS, refine="{answer}\n"),
+    SkillEvolution(
+        solver=Role(policy=Ready(), engine=Dice()), reward=SEVENS, write="{history}{prompt}", past="{score}\n"
+    ),
 ]
 
 

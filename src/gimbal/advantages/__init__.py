@@ -19,10 +19,12 @@ from gimbal.advantages.estimators.minimum_variance import MinimumVarianceCentere
 from gimbal.advantages.estimators.node_normalized import NodeNormalized
 from gimbal.advantages.estimators.polychromic import Polychromic
 from gimbal.advantages.estimators.position_normalized import PositionNormalized
+from gimbal.advantages.estimators.revision_normalized import RevisionNormalized
 from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
 from gimbal.advantages.estimators.seat_centered import SeatCentered
 from gimbal.advantages.estimators.signed_outcome import SignedOutcome
 from gimbal.advantages.estimators.stratified import Stratified
+from gimbal.advantages.estimators.tree_shaped import TreeShaped
 from gimbal.advantages.estimators.turn_gae import TurnGAE
 from gimbal.advantages.estimators.turn_samples import TurnBalanced, TurnSamples
 from gimbal.advantages.forest import Forest
@@ -90,6 +92,7 @@ __all__ = [
     "RelativeLength",
     "ResidualWeighted",
     "ReturnToGo",
+    "RevisionNormalized",
     "RewardDecoupled",
     "RunningNormalized",
     "SeatCentered",
@@ -98,6 +101,7 @@ __all__ = [
     "StepBlended",
     "Stratified",
     "TemperedImitation",
+    "TreeShaped",
     "TurnBalanced",
     "TurnDiscount",
     "TurnGAE",

@@ -51,7 +51,7 @@ def plan(argv: Sequence[str]) -> int:
     from gimbal import api, config, recipes
     from gimbal.runtime.simulate import calibrate
     from gimbal.runtime.simulate.simulator import Setup, simulate
-    from gimbal.runtime.simulate.virtual import Speeds
+    from gimbal.runtime.simulate.timing import Speeds
 
     runs = Path(arguments.flags.get("runs", api.RUNS))
     measured = [calibrate.read(api.find_run(name, runs)) for name in (arguments.flag("from") or "").split(",") if name]
@@ -208,9 +208,9 @@ def _keys() -> None:
     simulate = Path(__file__).parent.parent / "runtime" / "simulate"
     for prefix, name, file in (
         ("", "Setup", "simulator.py"),
-        ("speeds.", "Speeds", "virtual.py"),
-        ("lengths.", "LogNormal", "virtual.py"),
-        ("waits.", "Waits", "virtual.py"),
+        ("speeds.", "Speeds", "timing.py"),
+        ("lengths.", "LogNormal", "timing.py"),
+        ("waits.", "Waits", "timing.py"),
     ):
         source, page = (simulate / file).read_text(encoding="utf-8"), {}
         found = next(c for c in ast.parse(source).body if isinstance(c, ast.ClassDef) and c.name == name)

@@ -17,19 +17,22 @@ class Families(AbstractGenerated):
 
     Each family has a topic. With probability ``misleading`` a task has that of another family, so that most of its neighbours by their
     text have another answer. Nothing but past cases tells a family's digit. ``columns["family"]`` is its number. After every
-    ``period`` tasks the families get new letters, topics and digits, so that weights cannot hold them; 0: never. Generated from
-    (``seed``, index).
+    ``period`` tasks the families get new letters, topics and digits, so that weights cannot hold them; 0: never. Digits are below
+    ``digits``. Generated from (``seed``, index).
     """
 
     families: int = 20
     misleading: float = 0.3
     period: int = 0
+    digits: int = 10
     seed: int = 0
     size: int = 1_000_000
 
     def __post_init__(self) -> None:
         if self.period < 0:
             raise ValueError(f"Families.period is {self.period}; it is a number of tasks, or 0 for rules that stay")
+        if not 1 <= self.digits <= 10:
+            raise ValueError(f"Families.digits is {self.digits}; it counts the digits that answers may be, 1 to 10")
         if not 2 <= self.families <= len(ascii_letters) or not 0 <= self.misleading <= 1:
             raise ValueError(
                 f"Families has families={self.families} and misleading={self.misleading}: 2 to {len(ascii_letters)} families, and a "
@@ -40,7 +43,7 @@ class Families(AbstractGenerated):
         rules = Random(f"families:{self.seed}:rules {index // self.period}" if self.period else f"families:{self.seed}")
         letters = rules.sample(ascii_letters, self.families)
         topics = [word(rules) for _ in letters]
-        digits = [str(rules.randrange(10)) for _ in letters]
+        digits = [str(rules.randrange(self.digits)) for _ in letters]
         rng = Random(f"families:{self.seed}:{index}")
         family = topic = rng.randrange(self.families)
         if rng.random() < self.misleading:

@@ -23,7 +23,7 @@ from gimbal.report.files import JsonLines
 from gimbal.runtime.base import Local
 from gimbal.runtime.run import AbstractRun
 from gimbal.runtime.simulate.simulator import Forecast, Setup, simulate
-from gimbal.runtime.simulate.virtual import RecordedLengths, Speeds
+from gimbal.runtime.simulate.timing import RecordedLengths, Speeds
 
 # Of the seconds of generation and of training: where the runs cannot tell.
 SHARES = {"step_s": 0.4, "row_s": 0.3, "prefill_token_s": 0.1, "start_s": 0.2}

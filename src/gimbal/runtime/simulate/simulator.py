@@ -26,7 +26,8 @@ from gimbal.policies.token import Sampling
 from gimbal.records import Drop, Group
 from gimbal.runtime.base import AtOnce
 from gimbal.runtime.pipeline import Parts, Pipeline
-from gimbal.runtime.simulate.virtual import AbstractLengths, Durations, Loading, LogNormal, Speeds, VirtualEngine, Waits
+from gimbal.runtime.simulate.timing import AbstractLengths, LogNormal, Speeds, Waits
+from gimbal.runtime.simulate.virtual import Durations, Loading, VirtualEngine
 
 Schedule = Literal["serial", "sync", "one-step-off", "bounded-async", "partial-rollout"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
