@@ -56,7 +56,7 @@ class TreeShaped(AbstractAdvantage):
         outcome_N, parent_N, before_N = (
             batch.column(f"score/{name}", self).float() for name in (OUTCOME, PARENT, BEFORE)
         )
-        family_N = torch.unique(torch.stack([group_N.float(), parent_N]), dim=1, return_inverse=True)[1]
+        family_N = torch.unique(torch.stack([group_N, parent_N.long()]), dim=1, return_inverse=True)[1]
         others_N, alone_N = ops.group_others_mean(outcome_N, family_N), ops.group_size(family_N) == 1
         # Alone, the mean of the others is its own outcome: under the root that leaves it unshaped.
         mixed_N = torch.where(alone_N, before_N, (1 - self.siblings) * before_N + self.siblings * others_N)
