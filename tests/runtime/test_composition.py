@@ -212,8 +212,8 @@ def climbing(run, steps):
     return replace(run, update=replace(run.update, steps=steps))
 
 
-def adversarial(run, file, **changes):
-    beside = AdversarialLoss(real=RealSamples(file=file))
+def adversarial(run, file, only=(), **changes):
+    beside = AdversarialLoss(real=RealSamples(file=file, only=only))
     return replace(run, update=replace(run.update, adversarial=beside), **changes)
 
 
@@ -245,7 +245,9 @@ DENOISING = {  # what is refused of denoising, and of finished samples
         climbing(draft(), CachedSteps()), sampling=PathSampling(max_length=10)
     ),
     "there is no file nowhere.npz of real samples": adversarial(dmd2(), "nowhere.npz"),
-    "asks for class 12, of which digits has no sample": adversarial(dmd2(), "digits", tasks=Conditions(labels=(12,))),
+    "asks for class 5, of which digits has no sample that is shown": adversarial(
+        dmd2(), "digits", only=(4,), tasks=Conditions(labels=(5,))
+    ),
     r"samples for a network that denoises: policy='Denoiser\(\)'": replace(
         sac(), update=AdversarialFlow(), store=Once()
     ),

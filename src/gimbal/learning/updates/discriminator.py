@@ -45,7 +45,7 @@ class RealSamples(AbstractPart):
         missing = sorted(set(tasks.labels) - set(label_K.tolist())) if isinstance(tasks, Conditions) else []
         if missing:
             yield Refusal(
-                f"tasks.labels asks for class {missing[0]}, of which {self.file} has no sample: leave it out, or add it to labels"
+                f"tasks.labels asks for class {missing[0]}, of which {self.file} has no sample that is shown: leave it out, or add it"
             )
 
     def kept(self) -> tuple[Float[Tensor, "K ..."], Int[Tensor, " K"]]:
