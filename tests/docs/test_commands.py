@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -131,6 +132,8 @@ def test_there_are_such_commands():
 @pytest.mark.parametrize(("where", "command"), COMMANDS_FOUND)
 def test_a_command_in_the_docs_is_taken(where, command, desk, capsys):
     _, name, *words = shlex.split(command, comments=True)
+    said = subprocess.run(["bash", "-n", "-c", command], capture_output=True, text=True).stderr
+    assert said == "", "a shell must take it: brackets stand in quotes"
     assert name in (*COMMANDS, "--help")
     if name == "train" and "--replay" not in words:
         assert main(["train", *words, "--print-config"]) == 0, capsys.readouterr().err

@@ -93,6 +93,26 @@ def test_a_grid_that_says_nothing_is_refused(settings, said):
         Gymnasium(**{"environment": "Pendulum-v1", **settings})
 
 
+CRASH = """
+import gymnasium, numpy as np
+
+class Crash(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (2,)), gymnasium.spaces.Discrete(2)
+    m = 1.0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        if self.m == 2:
+            raise RuntimeError("it broke")
+        self.steps += 1
+        return np.zeros(2, np.float32), self.m, self.steps == 5, False, {}
+"""
+
+
 def test_an_evaluation_says_how_the_worst_of_a_family_did():
     changes = {"held_out.tasks.grid.length": Text("[0.25, 2]"), "held_out.tasks.size": Text("6")}
     trainer = Trainer(recipes.load("dqn", changes))
@@ -105,6 +125,21 @@ def test_an_evaluation_says_how_the_worst_of_a_family_did():
         sum(each) / 2
     )
     assert metrics["eval/worst/greedy_score"] <= metrics["eval/greedy_score"]
+
+
+def test_no_worst_is_told_where_one_of_a_family_always_breaks(tmp_path, monkeypatch):
+    """Its survivors would be the best of all policies that break the hardest."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "crash.py").write_text(CRASH)
+    grid = {f"{place}.grid.m": Text("[1, 2, 3]") for place in ("tasks", "held_out.tasks")}
+    trainer = Trainer(
+        recipes.load("dqn", {"environment": Text("crash.py:Crash"), **grid, "held_out.tasks.size": Text("6")})
+    )
+    trainer.begin()
+    metrics = trainer.evaluate().metrics()
+    trainer.close()
+    assert metrics["eval/failed"] > 0 and "eval/source/crash.py:Crash@m=1/score" in metrics
+    assert not [name for name in metrics if name.startswith("eval/worst") or "m=2" in name]
 
 
 def test_a_run_keeps_the_policy_that_is_best_in_the_worst(tmp_path):

@@ -58,7 +58,7 @@ def test_a2pr_is_its_equations():
         proposed = 1.5 * decoded(coder, seen, mode / 1.5, facts[PROPOSED][:, 0])[0]
         of_data, of_coder = (q(seen, x)[:, 0] - v(seen)[:, 0] for x in (action, proposed))
         aim = torch.where((of_coder >= of_data)[:, None], proposed, action)
-        count = 0.7 * ((of_coder >= 0).float() + (of_data > 0).float())
+        count = 0.7 * ((of_coder >= 0) | (of_data > 0)).float()
     assert 0 < int(good.sum()) < K and 0 < int((of_coder >= of_data).sum()) < K and len(set(count.tolist())) > 1
 
     of_value = (v(seen)[:, 0] - torch.minimum(*y)).square().mean()

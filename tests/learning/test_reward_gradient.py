@@ -20,7 +20,7 @@ from gimbal.learning.method import Optimization
 from gimbal.learning.updates.cached_steps import CachedSteps
 from gimbal.learning.updates.reward_gradient import NOISE, PLACE, GradientSteps, RewardGradient
 from gimbal.policies.paths import Paths, PathSampling
-from gimbal.records import Task, TrainBatch
+from gimbal.records import Group, Task, TrainBatch
 from gimbal.rewards.digits import DigitClass, DigitLikeness
 from gimbal.rewards.samples import AbstractSampleReward
 from gimbal.runtime.compose import check
@@ -63,7 +63,7 @@ def batch_of(policy, sampler="ode", noise=0.7, steps=STEPS):
 
 
 def learner_of(policy, steps, **fields):
-    update = RewardGradient(steps=steps, rewards=(Bowl(),), **fields)
+    update = RewardGradient(**{"steps": steps, "rewards": (Bowl(),)} | fields)
     return Learner(copy.deepcopy(policy), update, first=lambda: copy.deepcopy(policy))
 
 
@@ -316,6 +316,32 @@ def test_without_a_step_or_with_copies_of_several_it_is_refused():
             GradientSteps(**fields)
     with pytest.raises(ValueError, match="coef is -1"):
         RewardGradient(coef=-1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps(Bowl):
+    """How many numbers are above 0: without a slope, and it does not say so."""
+
+    wide: bool = False
+
+    def of_samples(self, x_ND, label_N):
+        found_ND = (x_ND > 0).float()
+        return found_ND if self.wide else found_ND.mean(-1)
+
+
+def test_a_reward_without_a_gradient_or_of_another_shape_is_named():
+    policy = flow()
+    batch = batch_of(policy)
+    with pytest.raises(ValueError, match=r"Steps has no gradient with respect to the samples.* of_samples from x_ND"):
+        ours(policy, batch, FULL, rewards=(Steps(),))
+    engine = Denoising(slots=1).start(policy)
+    engine.load(0, policy.weights())
+    task, sampling = Task(id="t"), PathSampling(max_length=STEPS, sampler="ode")
+    engine.submit(Request(group=0, task=task, sample=0, sampling=sampling, seed=0))
+    group = Group.of(0, task, [finished.rollout for finished in drained(engine).values()])
+    assert len(Steps()(group)) == 1
+    with pytest.raises(ValueError, match=r"Steps.of_samples returned a Tensor of shape \[1, \d+\]; .* here \[1\]"):
+        Steps(wide=True)(group)
 
 
 def test_the_runs_rewards_are_climbed_by_their_weights():

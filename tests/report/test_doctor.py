@@ -442,6 +442,12 @@ def test_a_run_of_another_update_has_its_rates_there(record):
     assert diagnosis.name == "nothing learned" and "update.optimization.learning_rate=0.003" in diagnosis.text()
 
 
+def test_the_score_of_recorded_episodes_says_nothing_of_the_policy(record):
+    flat = FLAT | {"steps": 40, "reward__mean": (-629.8, -630.6), "reward__std": 0.01, "sync__moved": 1e-4}
+    assert names(record(**flat, run=CONTROL))[0] in ("nothing learned", "reward fell")
+    assert names(record(**flat, run=CONTROL | {"engine": {"class": "Playback"}})) == []
+
+
 def test_steps_that_only_fill_a_buffer_say_nothing_of_the_rate(record):
     flat = FLAT | {"steps": 40, "reward__std": 0.01, "run": BUFFERED, "replay__held": (100.0, 400.0)}
     small = {"sync__moved": 0.003}  # 40 steps of it are far enough, 8 are not

@@ -205,7 +205,7 @@ class Environment(AbstractEnvironment):
         image = np.asarray(self._env.render())
         if image.ndim != 3 or image.shape[-1] != 3 or image.dtype != np.uint8:
             raise ValueError(
-                f"{self.source}.render returned {told(image)} with render_mode='rgb_array'; it must return uint8 of [height, width, 3]"
+                f"{self.source}.render returned {image.dtype} of shape {list(image.shape)}; it must return uint8 of [height, width, 3]"
             )
         return image
 

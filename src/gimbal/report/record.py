@@ -131,16 +131,20 @@ class Record:
 
     @property
     def offline(self) -> bool:
-        """Whether it trains on recorded answers, whose scores say nothing about the policy."""
-        return "Demonstrated" in {
+        """Whether it trains on recorded answers or episodes, whose scores say nothing about the policy."""
+        kinds = {
             self.setting(f"{part}.class", "") for part in ("workflow", "engine")
-        }  # where it was once
+        }  # Demonstrated was once an engine
+        return bool(kinds & {"Demonstrated", "Playback"})
 
     @property
     def scored(self) -> bool:
         """Whether the training score says something of the policy: no reward scores what only a teacher grades."""
         graded = self.setting("reference.class", "") and not self.setting("rewards", ())
-        return not self.offline and not graded
+        pieces = self.setting("engine.segment", 0) and not self(
+            RETURN
+        )  # no episode has ended: they show none of it whole
+        return not self.offline and not graded and not pieces
 
     @property
     def updated(self) -> Sequence[Mapping[str, Any]]:

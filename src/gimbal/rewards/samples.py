@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gimbal.config.own import told
 from gimbal.records import Group, Rollout
 from gimbal.rewards.base import AbstractReward
 
@@ -54,4 +55,10 @@ class AbstractSampleReward(AbstractReward, ABC):
     def __call__(self, group: Group) -> list[float | None]:
         label = group.task.columns.get("label", NO_LABEL)
         with torch.no_grad():
-            return self.of_samples(finished(group.rollouts), torch.full((len(group.rollouts),), int(label))).tolist()
+            score_N = self.of_samples(finished(group.rollouts), torch.full((len(group.rollouts),), int(label)))
+        if not isinstance(score_N, Tensor) or score_N.shape != (len(group.rollouts),):
+            raise ValueError(
+                f"{type(self).__name__}.of_samples returned {told(score_N)}; it must return a tensor of one score for each sample, "
+                f"here {[len(group.rollouts)]}"
+            )
+        return score_N.tolist()

@@ -62,7 +62,7 @@ class EvalResult:
     by_source: Mapping[str, float] = field(default_factory=dict)  # pass@1, else the score, of each source of the tasks
     worst: Mapping[str, float] = field(
         default_factory=dict
-    )  # of several sources: that and its greedy kin of the worst one
+    )  # of several sources: that and its greedy kin of the worst one; {} if every rollout of one failed
     # What rewards say of all samples together, and of all greedy ones.
     figures: Mapping[str, float] = field(default_factory=dict)
     # The standard error of a return, by its spread over tasks; None for a reward, or of one task.
@@ -267,7 +267,7 @@ def evaluate(
         vote_at=voted(ballots, [k for k in ks if k > 1]),
         greedy=_mean([passes for _, passes in greedy]) if judged else None,
         by_source=by_source,
-        worst={name: min(each.values()) for name, each in kinds.items() if len(each) > 1},
+        worst={name: min(each.values()) for name, each in kinds.items() if 1 < len(each) == len(tasks.sources)},
         shares=_shares(arrived) if isinstance(sampling, Sampling) else {},
         figures=of_all(rewards, [group for index, group in groups.items() if index % 2 == 0])
         | of_all(rewards, [group for index, group in groups.items() if index % 2], "greedy_"),

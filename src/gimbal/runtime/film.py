@@ -18,6 +18,11 @@ from gimbal.runtime.run import AbstractRun
 
 FRAMES, SIDE = 120, 240  # most images, and pixels of the longer side: a few hundred kilobytes at most
 LONGEST = 8.0  # seconds; a longer episode is shown faster than it was
+OWN = "Give its __init__ render_mode=None, and have render return uint8 of [height, width, 3] for 'rgb_array'"
+REGISTERED = (
+    "An environment must take render_mode='rgb_array'; gymnasium's own draw with pygame (pip install 'gymnasium[classic-control]'), "
+    "and MuJoCo's without a screen by MUJOCO_GL=egl or osmesa"
+)
 QUICKEST = 0.02  # seconds of an image, below which browsers slow a film down
 
 
@@ -46,14 +51,14 @@ def filmed(source: str, episode: RecordedEpisode) -> tuple[list[Shaped[np.ndarra
             if at < last and not np.isclose(
                 live.step(episode.action_SA[at]).reward, episode.reward_S[at], rtol=1e-4, atol=1e-5
             ):
-                raise ValueError(f"action {at} earns something else when it is done again")
+                raise ValueError(f"{source} earns something else when action {at} is done again")
         live.close()
+        if len({image.shape for image in images}) > 1:
+            raise ValueError(f"{source}.render returns images of several sizes")
     except Exception as error:  # whatever an environment, or what it draws with, raises
-        why = error if isinstance(error, ValueError) else raised(error)
-        raise ValueError(
-            f"{source} cannot be filmed: {why}. An environment must take render_mode='rgb_array'; gymnasium's own draw with "
-            "pygame (pip install 'gymnasium[classic-control]'), and MuJoCo's without a screen by MUJOCO_GL=egl or osmesa"
-        ) from error
+        why = str(error) if str(error).startswith(source) else raised(error)
+        own = ":" in source
+        raise ValueError(f"{source} cannot be filmed: {why}. {OWN if own else REGISTERED}") from error
     return images, max(QUICKEST, min(LONGEST, last / live.pace) / len(images))
 
 

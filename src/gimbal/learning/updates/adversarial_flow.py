@@ -45,7 +45,7 @@ class AdversarialFlow(AbstractUpdate):
     w is of the discriminator as it was before it moves. The contrast is that of ``DiffusionNFT`` whose old policy is the present one.
 
     - coef = 0: the gradient of b (2 w - 1) md |v - v*|^2, so matching with the signed weight 2 w - 1.
-    - D constant: w = 1/2, and no gradient.
+    - D constant: w = 1/2, and no gradient but that of the pull to the base.
     - w = 1: matching on the policy's own samples.
     - b scales the gradient against the pull alone: without a pull Adam does not see it.
 

@@ -58,7 +58,7 @@ class BetterActions:
 
     and the policy is held to a* in place of a, and c times as much:
 
-        A = Q_1(o, a) - V(o),   P = Q_1(o, p^) - V(o),   a* = p^ where P >= A, else a,   c = ``weight`` ([P >= 0] + [A > 0])
+        A = Q_1(o, a) - V(o),   P = Q_1(o, p^) - V(o),   a* = p^ where P >= A, else a,   c = ``weight`` [P >= 0 or A > 0]
 
     The coder so imitates the actions that are better than the data's mean, and draws the policy's own action towards them. No
     gradient goes through p^. ``better/share`` is the share of steps whose a* is p^, ``better/weight`` the mean of c.
@@ -68,8 +68,8 @@ class BetterActions:
 
     Published: weight 1 (.4 on Hopper-medium), reconstruction 1 (1.5 on Walker2d-medium), networks of the coder of 2 x 750.
 
-    Confidence: verified (the authors' code); ours: the gradient stops at p^ (there it goes on to pi), and V and coder have the sizes of
-    the critic.
+    Confidence: verified (the authors' code, whose sum of two truth values is an "or"); ours: the gradient stops at p^ (there it goes on
+    to pi), the coder's errors are in units of the bound, and V and coder have the sizes of the critic.
     """
 
     weight: float = 1.0
@@ -133,7 +133,7 @@ class BetterActions:
         proposed_KA = bound * models[CODER](normal_KO, mode_KA / bound, counted(batch.facts[PROPOSED]))[0]
         shown_K, proposed_K = (self._advantage(models, normal_KO, x_KA) for x_KA in (action_KA, proposed_KA))
         better_K = proposed_K >= shown_K
-        count_K = self.weight * ((proposed_K >= 0).float() + (shown_K > 0).float())
+        count_K = self.weight * ((proposed_K >= 0) | (shown_K > 0)).float()
         return torch.where(better_K[:, None], proposed_KA, action_KA), count_K, better_K.float()
 
     @torch.no_grad()

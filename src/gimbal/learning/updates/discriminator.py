@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -34,6 +35,10 @@ class RealSamples(AbstractPart):
 
     file: str = DIGITS
     only: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(set(self.only)) < len(self.only):
+            raise ValueError(f"RealSamples.only is {self.only}; name each class once")
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         try:
@@ -123,7 +128,7 @@ def read(file: str) -> tuple[Float[Tensor, "K ..."], Int[Tensor, " K"]]:
             sample_KD = torch.from_numpy(np.asarray(found["samples"], dtype="float32"))
             labels = found["labels"] if "labels" in found else np.full(len(sample_KD), NO_LABEL)
             label_K = torch.from_numpy(np.asarray(labels).astype("int64", casting="same_kind"))
-    except (KeyError, ValueError, TypeError, OSError, EOFError, AttributeError) as error:
+    except (KeyError, ValueError, TypeError, OSError, EOFError, AttributeError, BadZipFile) as error:
         raise ValueError(
             f"{file} cannot be read as real samples ({error}): write it by np.savez(FILE, samples=..., labels=...), floats [K, C, H, "
             "W] and whole numbers [K]"

@@ -177,6 +177,12 @@ class RewardGradient(AbstractUpdate):
         ]
         sample_MD = torch.cat(found)
         score_M = self.score(sample_MD, decisions.label_N.repeat(len(found)))
+        if not score_M.requires_grad:
+            named = " + ".join(type(reward).__name__ for reward in self.rewards if reward.weight)
+            raise ValueError(
+                f"{named} has no gradient with respect to the samples, so there is nothing to ascend: compute of_samples from x_ND "
+                "with torch's differentiable functions alone, or take an update that reads scores (gimbal train diffusion_nft)"
+            )
         slope_MD = torch.autograd.grad(score_M.sum(), sample_MD, retain_graph=True)[0]
         weight_M = weight_N.repeat(len(found)) / len(found)
         value = -(weight_M * score_M.clamp(max=self.limit)).sum()

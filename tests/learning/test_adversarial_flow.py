@@ -267,9 +267,14 @@ def test_files_that_are_no_samples_are_refused(tmp_path, real):
         np.savez(tmp_path / f"{n}.npz", **arrays)
         with pytest.raises(ValueError, match=reason):
             read(str(tmp_path / f"{n}.npz"))
+    np.savez(tmp_path / "whole.npz", samples=fair)
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:-60])
     (tmp_path / "text.npz").write_text("no archive")
-    with pytest.raises(ValueError, match="cannot be read"):
-        read(str(tmp_path / "text.npz"))
+    for name in ("cut", "text"):
+        with pytest.raises(ValueError, match="cannot be read"):
+            read(str(tmp_path / f"{name}.npz"))
+    with pytest.raises(ValueError, match=r"only is \(4, 4\); name each class once"):
+        RealSamples(only=(4, 4))
     one = np.random.default_rng(0)
     with pytest.raises(ValueError, match=r"have the shape .* and the policy's"):
         real.drawn(torch.tensor([0]), (1, 4, 4), one)
