@@ -21,8 +21,8 @@ in four ways at 96.8 % each.
 Written before its runs, after pilots of seed 100 at 1e-3 on these data: *bc* -1183, *td3* -284, *td3_bc* -1338, *a2pr* -437,
 *synther* -850. A seventh arm, with draws alone, was taken out for its time before it had a run.
 
-*a2pr* was first recorded with c as a sum, 0 to 2, where the authors' code has an "or" (-300; -418 to -218 in five seeds, at 3e-3). These
-runs were taken out when a reader of that code said so, and the arm is run again with nothing else changed.
+*a2pr* was first recorded with c as a sum, 0 to 2, where the authors' code has an "or" (-300; -418 to -218 in five seeds, at 3e-3).
+These runs were taken out when a reader of that code said so, and the arm is run again with nothing else changed.
 
     python claims/scarce.py       # goes on from claims/scarce.json; about 20 minutes of one core
 """
