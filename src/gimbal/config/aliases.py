@@ -113,7 +113,7 @@ EXPLAINED = {
     "kl_in": "in the loss it is regularisers=[KLPenalty()], in the reward reward_shaping=[KLReward()]",
     "kl_estimator": "it is a field of the part: regularisers=[KLPenalty(estimator='k3')]",
     "algorithm.kl_ctrl.kl_coef": "it is the KL in the reward: reward_shaping=[KLReward(coef=...)]; in the loss it is kl_loss_coef",
-    "use_kl_loss": "regularisers=[KLPenalty(coef=...)] turns it on, regularisers=() off",
+    "use_kl_loss": "'regularisers=[KLPenalty(coef=...)]' turns it on, 'regularisers=()' off",
     "rollout_correction": _CORRECTION,
     "vllm_importance_sampling_correction": _CORRECTION,
     "truncated_importance_sampling": _CORRECTION,
