@@ -442,6 +442,13 @@ def test_a_run_of_another_update_has_its_rates_there(record):
     assert diagnosis.name == "nothing learned" and "update.optimization.learning_rate=0.003" in diagnosis.text()
 
 
+def test_segments_of_an_episode_that_has_not_ended_show_no_fall(record):
+    """As of the first 600 steps of HalfCheetah, whose episodes have 1,000."""
+    fall = {"steps": 60, "reward__mean": (1.8, -2.8), "reward__std": 0.01, "pass_rate": 0.0}
+    assert names(record(**fall, run=CONTROL))[:1] == ["reward fell"]
+    assert names(record(**fall, run=CONTROL | {"engine": {"class": "Episodes", "segment": 10}})) == []
+
+
 def test_the_score_of_recorded_episodes_says_nothing_of_the_policy(record):
     flat = FLAT | {"steps": 40, "reward__mean": (-629.8, -630.6), "reward__std": 0.01, "sync__moved": 1e-4}
     assert names(record(**flat, run=CONTROL))[0] in ("nothing learned", "reward fell")
