@@ -107,7 +107,8 @@ class Environment(AbstractEnvironment):
         self.instant = _instant(self._env)
         # A vector is shown as it is; anything else as one vector, choices one-hot.
         self._flatten = None if isinstance(seen, spaces.Box) and len(seen.shape) == 1 else partial(spaces.flatten, seen)
-        self._shape = seen.shape if isinstance(seen, spaces.Box) else None  # a transposed one would be flattened too
+        # One that is transposed would be flattened too.
+        self._shape = seen.shape if isinstance(seen, spaces.Box) and self._flatten is not None else None
         self._bounds, self._choices, self.source, self.observations = None, None, source, flat.shape[0]
         if isinstance(acts, spaces.Discrete):
             self.actions, self._choices, does = int(acts.n), _plus(int(acts.start)), "choices"

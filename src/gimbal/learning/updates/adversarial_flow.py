@@ -128,20 +128,8 @@ class AdversarialFlow(AbstractUpdate):
 
     def score(self, models: Models, batch: TrainBatch, sample_ND: Float[Tensor, "N ..."]) -> Float[Tensor, " N"]:
         """D of clean samples, asked for as those of the batch were."""
-        place_N = sample_ND.new_zeros(len(sample_ND))
-        state_ND, level_NL, time_N, wanted_ND = acting(models).process.noised(
-            sample_ND, torch.zeros_like(sample_ND), place_N
-        )
-        rows = Noised(
-            clean_JD=sample_ND,
-            state_JD=state_ND,
-            level_JL=level_NL,
-            time_J=time_N,
-            label_J=paths(batch).label_N,
-            wanted_JD=wanted_ND,
-            place_J=place_N,
-            draws=1,
-        )
+        still_ND, place_N = torch.zeros_like(sample_ND), sample_ND.new_zeros(len(sample_ND))
+        rows = Noised.of(acting(models), sample_ND, still_ND, place_N, paths(batch).label_N)
         return judged(models[DISCRIMINATOR], rows)
 
 

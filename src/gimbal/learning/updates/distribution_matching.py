@@ -51,8 +51,8 @@ class DistributionMatching(AbstractUpdate):
 
     ``teacher`` None is the policy as the run began, which ``fake`` begins as too. Published: 5 fake updates for one of the policy, one
     rate for both, a teacher with guidance, paths of one or four steps that are noised anew after each (sampling.sampler=cps
-    sampling.noise=1). Ours: the fake updates of a minibatch share its samples. ``adversarial`` adds
-    the GAN loss on real samples. ``optimization.critic_learning_rate`` is the rate of fake and discriminator.
+    sampling.noise=1). Ours: the fake updates of a minibatch share its samples. ``adversarial`` adds the GAN loss on real samples.
+    ``optimization.critic_learning_rate`` is the rate of fake and discriminator.
 
     Confidence: verified.
     """
@@ -165,17 +165,7 @@ def generated(policy: DenoiserPolicy, batch: TrainBatch) -> Float[Tensor, "N ...
 def noised(policy: DenoiserPolicy, batch: TrainBatch, sample_ND: Float[Tensor, "N ..."], draw: int) -> Noised:
     """Samples with the times and noises of this draw."""
     place_N, eps_ND = batch.facts[PLACE.format(draw)], batch.facts[EPS.format(draw)][:, 0]
-    state_ND, level_NL, time_N, wanted_ND = policy.process.noised(sample_ND, eps_ND, place_N)
-    return Noised(
-        clean_JD=sample_ND,
-        state_JD=state_ND,
-        level_JL=level_NL,
-        time_J=time_N,
-        label_J=paths(batch).label_N,
-        wanted_JD=wanted_ND,
-        place_J=place_N,
-        draws=1,
-    )
+    return Noised.of(policy, sample_ND, eps_ND, place_N, paths(batch).label_N)
 
 
 def difference(

@@ -41,7 +41,24 @@ class Noised:
     label_J: Tensor
     wanted_JD: Tensor
     place_J: Tensor
-    draws: int
+    draws: int = 1
+
+    @classmethod
+    def of(
+        cls, policy: DenoiserPolicy, clean_JD: Tensor, eps_JD: Tensor, place_J: Tensor, label_J: Tensor, draws: int = 1
+    ) -> Noised:
+        """These samples with these noises at these places of the policy's process."""
+        state_JD, level_JL, time_J, wanted_JD = policy.process.noised(clean_JD, eps_JD, place_J)
+        return cls(
+            clean_JD=clean_JD,
+            state_JD=state_JD,
+            level_JL=level_JL,
+            time_J=time_J,
+            label_J=label_J,
+            wanted_JD=wanted_JD,
+            place_J=place_J,
+            draws=draws,
+        )
 
     def said(self, policy: DenoiserPolicy) -> Float[Tensor, "J ..."]:
         """A network's predictions for them."""
@@ -406,16 +423,5 @@ def noised(models: Models, batch: TrainBatch) -> Noised:
     """The samples of these rows at the places and with the noises of the batch."""
     place_NK, eps_NKD = batch.facts[PLACE], batch.facts[EPS]
     draws, decisions = place_NK.shape[1], paths(batch)
-    clean_JD = decisions.sample_ND.repeat_interleave(draws, 0)
-    place_J = place_NK.flatten()
-    state_JD, level_JL, time_J, wanted_JD = acting(models).process.noised(clean_JD, eps_NKD.flatten(0, 1), place_J)
-    return Noised(
-        clean_JD=clean_JD,
-        state_JD=state_JD,
-        level_JL=level_JL,
-        time_J=time_J,
-        label_J=decisions.label_N.repeat_interleave(draws),
-        wanted_JD=wanted_JD,
-        place_J=place_J,
-        draws=draws,
-    )
+    clean_JD, label_J = (x.repeat_interleave(draws, 0) for x in (decisions.sample_ND, decisions.label_N))
+    return Noised.of(acting(models), clean_JD, eps_NKD.flatten(0, 1), place_NK.flatten(), label_J, draws)
