@@ -40,7 +40,8 @@ from gimbal.engines.denoising import Denoising
 from gimbal.environments.conditions import Conditions
 from gimbal.learning.learner import Learner
 from gimbal.learning.updates.cached_steps import CachedSteps
-from gimbal.learning.updates.reward_gradient import GradientSteps, RewardGradient
+from gimbal.learning.updates.gradient_steps import AbstractGradientSteps, GradientSteps
+from gimbal.learning.updates.reward_gradient import RewardGradient
 from gimbal.policies.denoiser import Denoiser
 from gimbal.policies.paths import Paths
 from gimbal.records import TrainBatch
@@ -86,7 +87,7 @@ def cosine(run: UpdateRun) -> float:
     paths = [rollout.decisions for rollout in drawn if isinstance(rollout.decisions, Paths)]
     batch = TrainBatch(mask_NS=torch.stack([rollout.mask_S for rollout in drawn]), decisions=Paths.stack(paths))
 
-    def gradient(steps: GradientSteps | CachedSteps, draw: int) -> Tensor:
+    def gradient(steps: AbstractGradientSteps, draw: int) -> Tensor:
         update = RewardGradient(steps=steps, rewards=run.rewards)
         learner = Learner(policy, update, seed=run.seed)
         learner.models.version = draw

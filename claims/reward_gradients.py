@@ -45,7 +45,8 @@ import torch
 
 from gimbal import recipes
 from gimbal.engines.denoising import Denoising
-from gimbal.learning.updates.reward_gradient import GradientSteps, RewardGradient
+from gimbal.learning.updates.gradient_steps import GradientSteps
+from gimbal.learning.updates.reward_gradient import RewardGradient
 from gimbal.policies.denoiser import DenoiserPolicy
 from gimbal.rewards.digits import DigitClass, DigitDistance, DigitLikeness
 from gimbal.runtime.local import Trainer

@@ -18,7 +18,9 @@ from gimbal.engines.denoising import Denoising
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.cached_steps import CachedSteps
-from gimbal.learning.updates.reward_gradient import NOISE, PLACE, GradientSteps, RewardGradient
+from gimbal.learning.updates.gradient_steps import GradientSteps
+from gimbal.learning.updates.reward_gradient import NOISE, PLACE, RewardGradient
+from gimbal.policies.denoiser import DenoiserPolicy
 from gimbal.policies.paths import Paths, PathSampling
 from gimbal.records import Group, Task, TrainBatch
 from gimbal.rewards.digits import DigitClass, DigitLikeness
@@ -165,7 +167,9 @@ def test_without_noise_a_path_is_what_diffusers_steps_to(made_by):
     with torch.no_grad():
         for time in theirs.timesteps:
             x_ND = theirs.step(policy.model(x_ND, time.expand(ROWS)).sample, time, x_ND).prev_sample
-        mine_ND = learner.method.walked(policy, batch.decisions, list(range(STEPS)), STEPS - 1)
+        mine_ND = learner.method.steps.walked(
+            policy, batch.decisions, list(range(STEPS)), STEPS - 1, DenoiserPolicy.found
+        )
     torch.testing.assert_close(mine_ND, x_ND, atol=1e-6, rtol=1e-5)
 
 
@@ -176,7 +180,9 @@ def test_the_path_walked_again_by_the_weights_that_drew_it_is_the_recorded_one(m
     policy = made_by()
     learner, batch = learner_of(policy, FULL), batch_of(policy, sampler)
     with torch.no_grad():
-        walked_ND = learner.method.walked(policy, batch.decisions, list(range(STEPS)), STEPS - 1)
+        walked_ND = learner.method.steps.walked(
+            policy, batch.decisions, list(range(STEPS)), STEPS - 1, DenoiserPolicy.found
+        )
     torch.testing.assert_close(walked_ND, batch.decisions.sample_ND, atol=1e-6, rtol=1e-5)
 
 

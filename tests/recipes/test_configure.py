@@ -14,7 +14,7 @@ from gimbal.controllers import Fallback, Region, Stability
 from gimbal.environments.dataset import Rows
 from gimbal.environments.minari import Minari
 from gimbal.learning.separate import SeparateWeights
-from gimbal.learning.updates.reward_gradient import GradientSteps
+from gimbal.learning.updates.gradient_steps import GradientSteps
 from gimbal.objectives import ExactKL
 from gimbal.policies.one_step import OneStep
 from gimbal.policies.token import CausalLM

@@ -40,8 +40,8 @@ from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.updates.adversarial_flow import AdversarialFlow
 from gimbal.learning.updates.cached_steps import CachedSteps
 from gimbal.learning.updates.discriminator import AdversarialLoss, RealSamples
+from gimbal.learning.updates.gradient_steps import GradientSteps
 from gimbal.learning.updates.path_distillation import PathDistillation, Teacher
-from gimbal.learning.updates.reward_gradient import GradientSteps
 from gimbal.objectives import Reinforce
 from gimbal.objectives.base import AbstractMask
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood

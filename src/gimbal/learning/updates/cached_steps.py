@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
+from gimbal.learning.updates.gradient_steps import AbstractGradientSteps, Ended, Found
 from gimbal.policies.denoiser import DenoiserPolicy
 from gimbal.policies.paths import Paths
 from gimbal.policies.samplers import wide
 
-Found = Callable[[DenoiserPolicy, Tensor, Tensor, Tensor], Tensor]  # the network's output, perhaps checkpointed
-
 
 @dataclass(frozen=True, kw_only=True)
-class CachedSteps:
+class CachedSteps(AbstractGradientSteps):
     """A surrogate of the recorded path: its end is the recorded sample, and its gradient goes through ``count`` of the S steps (FlowBP,
     arXiv:2606.11075, its forms Sparse and Bridge).
 
@@ -67,6 +63,10 @@ class CachedSteps:
                 f"CachedSteps.bridge is {self.bridge} and count {self.count}; a bridge needs a step before it: set count=2 or bridge=0"
             )
 
+    @property
+    def copies(self) -> int:
+        return 0
+
     def drawn(self, steps: int, generator: np.random.Generator) -> tuple[list[int], int]:
         """(the active steps, the bridge among them or -1), of that many."""
         weight_S = np.arange(1, steps + 1, dtype=float) ** self.late
@@ -80,9 +80,7 @@ class CachedSteps:
         more = generator.choice(steps, size=rest, replace=False, p=weight_S / weight_S.sum()) if rest else []
         return sorted([*first, *(int(k) for k in more)]), split
 
-    def ended(
-        self, policy: DenoiserPolicy, decisions: Paths, generator: np.random.Generator, found: Found
-    ) -> Float[Tensor, "N ..."]:
+    def ended(self, policy: DenoiserPolicy, decisions: Paths, generator: np.random.Generator, found: Found) -> Ended:
         """The recorded samples, with the surrogate's gradient."""
         if not policy.process.flow:
             raise ValueError(
@@ -100,7 +98,7 @@ class CachedSteps:
                 x_ND = x_ND + self.bridge * moved_ND
             v_ND = found(policy, x_ND, decisions.time_NS[:, k], decisions.label_N)
             moved_ND = moved_ND - wide(factor_N * dt_NS[:, k], v_ND) * (v_ND - v_ND.detach())
-        return decisions.sample_ND + moved_ND
+        return Ended(decisions.sample_ND + moved_ND, self.count)
 
     def misfit(self, sampler: str, length: int) -> str:
         """Why it does not go with such paths; "" where it does."""

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -14,8 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 from gimbal.composition import FORWARD, Composition, Refusal, Verdict
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec
-from gimbal.learning.updates.cached_steps import CachedSteps
 from gimbal.learning.updates.forward_process import REFERENCE, acting, paths, weighed_alike
+from gimbal.learning.updates.gradient_steps import AbstractGradientSteps, GradientSteps
 from gimbal.policies import samplers
 from gimbal.policies.denoiser import Denoiser, DenoiserPolicy
 from gimbal.policies.paths import Paths, PathSampling
@@ -24,59 +23,6 @@ from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.samples import AbstractSampleReward
 
 NOISE, PLACE = "reward_gradient/noise", "reward_gradient/place"  # facts: [N, copies, D], [N]
-
-
-@dataclass(frozen=True, kw_only=True)
-class GradientSteps:
-    """Which of the S denoising steps carry the gradient of a reward, and what is cut off.
-
-    Paths end at a step drawn from the last ``late``: the reward is of the sample, or of the clean sample that the network predicts
-    there. ``count`` steps up to it carry gradient: the last ones, or, ``spaced``, equally distant ones from a random first. One draw a
-    learner step, for all paths, minibatches and epochs.
-    ``detached``: the network's input carries none, so a step passes it on unchanged, and no Jacobian of the network is multiplied. The
-    result is noised again to where the last step began, ``copies`` times, and the rewards of all predictions are averaged.
-
-    - DRaFT-K (arXiv:2309.17400): ``count`` K; with K = S it is the full gradient.
-    - DRaFT-LV: ``count`` 1, ``copies`` 2.
-    - ReFL (arXiv:2304.05977): ``count`` 1, ``late`` above 1; with ``late`` 1 it is DRaFT-1.
-    - DRTune (arXiv:2405.00760): ``spaced`` and ``detached``, ``late`` above 1.
-
-    With S = 1 all are the same but DRaFT-LV.
-    """
-
-    count: int = 1
-    late: int = 1
-    spaced: bool = False
-    detached: bool = False
-    copies: int = 0
-
-    def __post_init__(self) -> None:
-        if self.count < 1 or self.late < 1 or self.copies < 0:
-            raise ValueError(
-                f"GradientSteps.count is {self.count}, late {self.late} and copies {self.copies}; count and late must be at least 1, "
-                "since without a step there is no gradient, and copies 0 or above"
-            )
-        if self.copies and (self.count, self.late) != (1, 1):
-            raise ValueError(
-                f"GradientSteps.copies is {self.copies}; copies are of the last step: set count=1 and late=1"
-            )
-
-    def misfit(self, sampler: str, length: int) -> str:
-        """Why it does not go with such paths; "" where it does."""
-        if max(self.count, self.late) <= length:
-            return ""
-        return (
-            f"update.steps.count is {self.count} and late {self.late}, and a path has {length} steps: no more than that"
-        )
-
-    def drawn(self, steps: int, generator: np.random.Generator) -> tuple[list[int], int]:
-        """(the steps with gradient, the one at whose end the path is scored), of that many."""
-        end = steps - 1 - int(generator.integers(self.late))
-        count = min(self.count, end + 1)
-        apart = (end + 1) // count if self.spaced else 1
-        last = apart * (count - 1)
-        first = int(generator.integers(end + 1 - last)) if self.spaced else end - last
-        return list(range(first, first + last + 1, apart)), end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +50,7 @@ class RewardGradient(AbstractUpdate):
     Confidence: verified.
     """
 
-    steps: GradientSteps | CachedSteps = GradientSteps()
+    steps: AbstractGradientSteps = GradientSteps()
     limit: float = math.inf
     coef: float = 0.0
     rewards: tuple[AbstractReward, ...] = ()
@@ -153,8 +99,7 @@ class RewardGradient(AbstractUpdate):
         decisions = paths(batch)
         (rows, steps), shape = decisions.shape, decisions.state_NXD.shape[2:]
         generator = models.random("reward gradient", "of samples")
-        copies = self.steps.copies if isinstance(self.steps, GradientSteps) else 0
-        noise = generator.standard_normal((rows, copies, *shape), dtype="float32")
+        noise = generator.standard_normal((rows, self.steps.copies, *shape), dtype="float32")
         facts = {NOISE: torch.from_numpy(noise), PLACE: torch.from_numpy(generator.integers(steps, size=rows))}
         return batch.with_columns({name: fact.to(models.device) for name, fact in facts.items()}), {}
 
@@ -164,13 +109,7 @@ class RewardGradient(AbstractUpdate):
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         policy, decisions, weight_N = acting(models), paths(batch), batch.facts["weight"]
         policy.model.eval()
-        generator, left = models.random("reward gradient"), 0
-        if isinstance(self.steps, CachedSteps):
-            sample_ND, count = self.steps.ended(policy, decisions, generator, self._found), self.steps.count
-        else:
-            chosen, end = self.steps.drawn(decisions.shape[1], generator)
-            sample_ND = self.walked(policy, decisions, chosen, end)
-            count, left = len(chosen), decisions.shape[1] - 1 - end
+        sample_ND, count, left = self.steps.ended(policy, decisions, models.random("reward gradient"), self._found)
         found = [sample_ND]
         found += [
             self.again(policy, decisions, sample_ND.detach(), noise_ND) for noise_ND in batch.facts[NOISE].unbind(1)
@@ -212,28 +151,6 @@ class RewardGradient(AbstractUpdate):
                 assert isinstance(reward, AbstractSampleReward), "refused before"
                 total_N = total_N + reward.weight * reward.of_samples(sample_ND.flatten(1), label_N)
         return total_N
-
-    def walked(self, policy: DenoiserPolicy, decisions: Paths, chosen: list[int], end: int) -> Float[Tensor, "N ..."]:
-        """The end of each path under the present weights, or the clean sample predicted at step ``end`` if it goes on from there."""
-        assert isinstance(self.steps, GradientSteps), "others are not walked again"
-        x_ND = decisions.state_NXD[:, chosen[0]]
-        for k in range(chosen[0], end + 1):
-            level_NL = decisions.level_NSL[:, k]
-            with torch.set_grad_enabled(k in chosen):
-                given_ND = x_ND.detach() if self.steps.detached else x_ND
-                found_ND = self._found(policy, given_ND, decisions.time_NS[:, k], decisions.label_N)
-            clean_ND, noise_ND = policy.process.split(x_ND, found_ND, level_NL)
-            if end < decisions.shape[1] - 1 and k == end:
-                return clean_ND
-            mean_ND, std_N = samplers.step(
-                decisions.sampler, x_ND, clean_ND, noise_ND, level_NL, decisions.amplitude_NS[:, k]
-            )
-            # The noise that was drawn there, whatever the mean was.
-            was_N = decisions.std_NS[:, k]
-            moved_ND = decisions.state_NXD[:, k + 1] - decisions.mean_NSD[:, k]
-            share_N = (std_N / was_N.where(was_N > 0, 1)).where(was_N > 0, 0)
-            x_ND = mean_ND + samplers.wide(share_N, x_ND) * moved_ND
-        return x_ND
 
     def apart(
         self, policy: DenoiserPolicy, reference: DenoiserPolicy, decisions: Paths, place_N: Tensor

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from gimbal.engines.denoising import Denoising
 from gimbal.learning.method import Optimization
-from gimbal.learning.updates.reward_gradient import GradientSteps, RewardGradient
+from gimbal.learning.updates.gradient_steps import GradientSteps
+from gimbal.learning.updates.reward_gradient import RewardGradient
 from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft
 from gimbal.runtime.run import UpdateRun
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gimbal.learning.updates.reward_gradient import GradientSteps, RewardGradient
+from gimbal.learning.updates.gradient_steps import GradientSteps
+from gimbal.learning.updates.reward_gradient import RewardGradient
 from gimbal.recipes.papers.denoising.draft import draft
 from gimbal.runtime.run import UpdateRun
 
