@@ -23,18 +23,13 @@ and -0.246 with a coefficient of 0.01, 0.03, 0.1 and 1; after 72 steps -0.088 an
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import campaign
 import few_steps
-import torch
 
 from gimbal.learning.updates.discriminator import AdversarialLoss
-from gimbal.learning.updates.distribution_matching import DistributionMatching
-from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
 
 RECORD = Path(__file__).with_suffix(".json")
@@ -48,26 +43,13 @@ COMPARED = {"The discriminator helps": (BOTH, SCORES), "It covers more": (BOTH, 
 
 
 def run_of(arm: str, rate: float, seed: int) -> UpdateRun:
-    run = few_steps.run_of(DENOISING, seed)
-    assert isinstance(run.update, DistributionMatching)
-    rates = replace(run.update.optimization, learning_rate=rate, critic_learning_rate=rate)
-    beside = AdversarialLoss(coef=COEF) if arm == BOTH else None
-    return replace(run, update=replace(run.update, optimization=rates, adversarial=beside), held_out=None)
+    return few_steps.at_rate(DENOISING, rate, seed, adversarial=AdversarialLoss(coef=COEF) if arm == BOTH else None)
 
 
 def measure(job: Job) -> dict[str, Any]:
-    torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
     arm, rate, seed = job
-    trainer = Trainer(run_of(*job))
-    trainer.begin()
-    start = time.process_time()
-    for _ in range(STEPS):
-        trainer.advance()
-    cpu = round(time.process_time() - start, 1)
-    trainer.close()
-    sampling = few_steps.sampling_of(few_steps.STUDENT, DENOISING)
-    found = few_steps.figures(few_steps.drawn(trainer.learner.policy, sampling, seed))
+    policy, _, cpu = few_steps.taught(run_of(*job), STEPS)
+    found = few_steps.figures(few_steps.drawn(policy, few_steps.sampling_of(few_steps.STUDENT, DENOISING), seed))
     return {"arm": arm, "rate": rate, "seed": seed, "nearness": -found["energy"], **found, "seconds": cpu}
 
 

@@ -25,7 +25,6 @@ sample and coverage 0.01: 30 steps were chosen for that.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,6 @@ import torch
 
 from gimbal import recipes
 from gimbal.rewards.digits import DigitClass, digits
-from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
 
 RECORD = Path(__file__).with_suffix(".json")
@@ -63,18 +61,10 @@ def run_of(arm: str, rate: float, seed: int) -> UpdateRun:
 
 
 def measure(job: Job) -> dict[str, Any]:
-    torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
     arm, rate, seed = job
     run = run_of(*job)
-    trainer = Trainer(run)
-    trainer.begin()
-    start = time.process_time()
-    for _ in range(STEPS):
-        trainer.advance()
-    cpu = round(time.process_time() - start, 1)
-    trainer.close()
-    x_ND, (data_KD, label_K) = few_steps.drawn(trainer.learner.policy, run.sampling, seed), digits()
+    policy, _, cpu = few_steps.taught(run, STEPS)
+    x_ND, (data_KD, label_K) = few_steps.drawn(policy, run.sampling, seed), digits()
     fours_KD = data_KD[label_K == WANTED]
     radius_K = torch.cdist(fours_KD, fours_KD).kthvalue(6).values
     asked_N = torch.full((len(x_ND),), -1)

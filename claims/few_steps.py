@@ -77,6 +77,26 @@ def run_of(steps: int, seed: int) -> UpdateRun:
     )
 
 
+def at_rate(steps: int, rate: float, seed: int, **changes: Any) -> UpdateRun:
+    """The same with one rate for all networks and other parts of the update, for claims that add something to it."""
+    run = run_of(steps, seed)
+    rates = replace(run.update.optimization, learning_rate=rate, critic_learning_rate=rate)
+    return replace(run, update=replace(run.update, optimization=rates, **changes), held_out=None)
+
+
+def taught(run: UpdateRun, steps: int) -> tuple[DenoiserPolicy, list[dict[str, float]], float]:
+    """The policy after so many learner steps, their metrics, and the seconds of the processor."""
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    trainer = Trainer(run)
+    trainer.begin()
+    start = time.process_time()
+    metrics = [trainer.advance()[0] for _ in range(steps)]
+    cpu = round(time.process_time() - start, 1)
+    trainer.close()
+    return trainer.learner.policy, metrics, cpu
+
+
 def drawn(policy: DenoiserPolicy, sampling: PathSampling, seed: int) -> Tensor:
     engine, tasks = Denoising(slots=64).start(policy), Conditions(seed=3)
     engine.load(0, policy.weights())

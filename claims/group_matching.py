@@ -21,16 +21,12 @@ Written before its runs; there was no pilot of *group*.
 from __future__ import annotations
 
 import statistics
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import campaign
 import few_steps
-import torch
 
-from gimbal.learning.updates.distribution_matching import DistributionMatching
-from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
 
 RECORD = Path(__file__).with_suffix(".json")
@@ -49,22 +45,14 @@ COMPARED = {
 
 
 def run_of(arm: str, rate: float, seed: int) -> UpdateRun:
-    run = few_steps.run_of(DENOISING, seed)
-    assert isinstance(run.update, DistributionMatching)
-    rates = replace(run.update.optimization, learning_rate=rate, critic_learning_rate=rate)
-    return replace(run, update=replace(run.update, optimization=rates, by_group=arm == GROUP), held_out=None)
+    return few_steps.at_rate(DENOISING, rate, seed, by_group=arm == GROUP)
 
 
 def measure(job: Job) -> dict[str, Any]:
-    torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
     arm, rate, seed = job
-    trainer = Trainer(run_of(*job))
-    trainer.begin()
-    norms = [trainer.advance()[0]["grad_norm"] for _ in range(STEPS)][-LAST:]
-    trainer.close()
-    sampling = few_steps.sampling_of(few_steps.STUDENT, DENOISING)
-    found = few_steps.figures(few_steps.drawn(trainer.learner.policy, sampling, seed))
+    policy, metrics, _ = few_steps.taught(run_of(*job), STEPS)
+    norms = [row["grad_norm"] for row in metrics][-LAST:]
+    found = few_steps.figures(few_steps.drawn(policy, few_steps.sampling_of(few_steps.STUDENT, DENOISING), seed))
     uneven = round(statistics.stdev(norms) / statistics.fmean(norms), 4)
     return {"arm": arm, "rate": rate, "seed": seed, "nearness": -found["energy"], **found, "uneven": uneven}
 
