@@ -59,7 +59,7 @@ class Refusal:
 class Advice:
     """Something worth knowing about a run that may start anyway.
 
-    A recipe as shipped does not say it, since its docstring does; with ``always`` it does: something is left for the user to give.
+    It is not printed for a recipe as shipped, whose docstring covers it, unless ``always``: then the user has something to provide.
     """
 
     reason: str

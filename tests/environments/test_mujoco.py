@@ -1,4 +1,4 @@
-"""MuJoCo's bodies through gymnasium: sizes, the same bytes again, and a run that is stopped goes on to the same bits."""
+"""MuJoCo environments: inferred sizes, the same bytes again, and a stopped run that resumes to the same bits."""
 
 import json
 from dataclasses import replace

@@ -63,7 +63,7 @@ MOST_OUTSTANDING = 1_000_000  # rollouts: about a gigabyte before the first is s
 
 
 def check(run: AbstractRun, always: bool = True) -> list[str]:
-    """Return advice; raise ValueError if the combination cannot work as written. Not ``always``: without what is always said."""
+    """Return advice; raise ValueError if the combination cannot work as written. Without ``always``: only what a recipe as shipped leaves unsaid."""
     advice: dict[str, None] = {}  # in order, each once: two engines in one run may give the same
     for verdict in verdicts(run):
         if isinstance(verdict, Refusal):
