@@ -111,11 +111,13 @@ def function(recipe: str) -> Callable[[], Any]:
 
 def warnings(run: Any, recipe: str) -> list[str]:
     """Warnings about a run, without those that its recipe raises as shipped: the recipe's docstring covers those."""
-    from gimbal.runtime import compose, memory  # late, as below
+    from gimbal.composition import Advice  # late, as below
+    from gimbal.runtime import compose, memory
 
     while recipe.endswith(_FILES) and Path(recipe).is_file():
         recipe = str(read_file(Path(recipe)).get("recipe", ""))
-    shipped = compose.check(function(recipe)(), always=False) if recipe in names() else []
+    known = compose.verdicts(function(recipe)()) if recipe in names() else ()
+    shipped = {verdict.reason for verdict in known if isinstance(verdict, Advice) and not verdict.always}
     return [sentence for sentence in (*compose.check(run), *memory.too_large(run)) if sentence not in shipped]
 
 

@@ -62,14 +62,13 @@ MOST_EPS, MOST_WEIGHT = 1.0, 1e6
 MOST_OUTSTANDING = 1_000_000  # rollouts: about a gigabyte before the first is sampled
 
 
-def check(run: AbstractRun, always: bool = True) -> list[str]:
-    """Return advice; raise ValueError if the combination cannot work as written. Without ``always``: only what a recipe as shipped leaves unsaid."""
+def check(run: AbstractRun) -> list[str]:
+    """Return advice; raise ValueError if the combination cannot work as written."""
     advice: dict[str, None] = {}  # in order, each once: two engines in one run may give the same
     for verdict in verdicts(run):
         if isinstance(verdict, Refusal):
             raise ValueError(verdict.reason)
-        if always or not verdict.always:
-            advice[verdict.reason] = None
+        advice[verdict.reason] = None
     return list(advice)
 
 
