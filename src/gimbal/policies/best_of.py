@@ -71,7 +71,10 @@ class BestOfPolicy(AbstractImplicitPolicy):
     def _velocity(self, observation_KO: Tensor, x_KA: Tensor, time_K1: Tensor) -> Tensor:
         own_KA = self.flow(observation_KO, x_KA, time_K1)
         for other in self.others:
-            own_KA = own_KA.lerp(other.to(x_KA)(observation_KO, x_KA, time_K1), self.spec.share)
+            held = next(other.parameters())
+            if (held.device, held.dtype) != (x_KA.device, x_KA.dtype):  # to() walks all weights, at each step of each action
+                other.to(x_KA)
+            own_KA = own_KA.lerp(other(observation_KO, x_KA, time_K1), self.spec.share)
         return own_KA
 
     def take_scores(self, critic: nn.Module, value: nn.Module | None = None) -> None:
