@@ -24,7 +24,7 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.recipes.shipped import is_model, of_model
 from gimbal.report import trackers
 from gimbal.report.comparison import Comparison
-from gimbal.report.files import METRICS, ROLLOUTS, STOPPED, SUMMARY, JsonLines, Summary
+from gimbal.report.files import FILM, METRICS, ROLLOUTS, STOPPED, SUMMARY, JsonLines, Summary
 from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint, device, policies
 from gimbal.runtime.best import BEST
@@ -35,7 +35,7 @@ from gimbal.runtime.statement import counted, statement
 
 RUNS = "runs"
 SAME = ": the result is the same as for a run started with that many steps"
-FILES = (METRICS, ROLLOUTS, SUMMARY, STOPPED, SCHEDULE, trackers.FILE, config.RECIPE_FILE, "report.html")
+FILES = (METRICS, ROLLOUTS, SUMMARY, STOPPED, SCHEDULE, trackers.FILE, config.RECIPE_FILE, "report.html", FILM)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,15 +54,13 @@ def report(argv: Sequence[str]) -> int:
 
 def _film(directory: Path) -> None:
     """Of the policy that the run ended with, or has now."""
-    from gimbal import config, durable
-    from gimbal.cli.export import chosen
+    from gimbal import api, config, durable
     from gimbal.report.files import FILM
     from gimbal.runtime.film import film
     from gimbal.runtime.run import AbstractRun
 
     _, run = config.load(directory, AbstractRun)
-    model, _ = chosen(directory, None, False)
-    made = film(run, run.policy.at(model).load(run.seed))
+    made = film(run, run.policy.at(api.weights(directory)).load(run.seed))
     with durable.named(directory / FILM):
         (directory / FILM).write_bytes(made)
 

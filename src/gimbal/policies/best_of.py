@@ -72,7 +72,10 @@ class BestOfPolicy(AbstractImplicitPolicy):
         own_KA = self.flow(observation_KO, x_KA, time_K1)
         for other in self.others:
             held = next(other.parameters())
-            if (held.device, held.dtype) != (x_KA.device, x_KA.dtype):  # to() walks all weights, at each step of each action
+            if (held.device, held.dtype) != (
+                x_KA.device,
+                x_KA.dtype,
+            ):  # to() walks all weights, at each step of each action
                 other.to(x_KA)
             own_KA = own_KA.lerp(other(observation_KO, x_KA, time_K1), self.spec.share)
         return own_KA

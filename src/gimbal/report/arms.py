@@ -61,9 +61,11 @@ class RunOnDisk:
 
     @property
     def film(self) -> str:
-        """An episode of its policy as a data: URL, "" where none was filmed."""
-        made = self.directory / FILM
-        return f"data:image/webp;base64,{base64.b64encode(made.read_bytes()).decode()}" if made.is_file() else ""
+        """An episode of its policy as a data: URL, "" where none was filmed, or the run has gone on since."""
+        made, lines = self.directory / FILM, self.directory / "metrics.jsonl"
+        if not made.is_file() or (lines.exists() and lines.stat().st_mtime > made.stat().st_mtime):
+            return ""
+        return f"data:image/webp;base64,{base64.b64encode(made.read_bytes()).decode()}"
 
     @cached_property
     def metrics(self) -> dict[str, list[float | None]]:
