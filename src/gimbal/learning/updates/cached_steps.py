@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gimbal.learning.updates.gradient_steps import AbstractGradientSteps, Ended, Found
+from gimbal.learning.updates.gradient_steps import AbstractGradientSteps, Found, GradientEnd
 from gimbal.policies.denoiser import DenoiserPolicy
 from gimbal.policies.paths import Paths
 from gimbal.policies.samplers import wide
@@ -80,7 +80,9 @@ class CachedSteps(AbstractGradientSteps):
         more = generator.choice(steps, size=rest, replace=False, p=weight_S / weight_S.sum()) if rest else []
         return sorted([*first, *(int(k) for k in more)]), split
 
-    def ended(self, policy: DenoiserPolicy, decisions: Paths, generator: np.random.Generator, found: Found) -> Ended:
+    def ended(
+        self, policy: DenoiserPolicy, decisions: Paths, generator: np.random.Generator, found: Found
+    ) -> GradientEnd:
         """The recorded samples, with the surrogate's gradient."""
         if not policy.process.flow:
             raise ValueError(
@@ -98,7 +100,7 @@ class CachedSteps(AbstractGradientSteps):
                 x_ND = x_ND + self.bridge * moved_ND
             v_ND = found(policy, x_ND, decisions.time_NS[:, k], decisions.label_N)
             moved_ND = moved_ND - wide(factor_N * dt_NS[:, k], v_ND) * (v_ND - v_ND.detach())
-        return Ended(decisions.sample_ND + moved_ND, self.count)
+        return GradientEnd(decisions.sample_ND + moved_ND, self.count)
 
     def misfit(self, sampler: str, length: int) -> str:
         """Why it does not go with such paths; "" where it does."""

@@ -19,7 +19,7 @@ from gimbal.policies.paths import Paths
 Found = Callable[[DenoiserPolicy, Tensor, Tensor, Tensor], Tensor]  # the network's output, perhaps checkpointed
 
 
-class Ended(NamedTuple):
+class GradientEnd(NamedTuple):
     """The samples that are scored, with gradient; how many steps carry it, and how many behind them were left out."""
 
     sample_ND: Tensor
@@ -40,7 +40,9 @@ class AbstractGradientSteps(ABC):
         """Why it does not go with such paths; "" where it does."""
 
     @abstractmethod
-    def ended(self, policy: DenoiserPolicy, decisions: Paths, generator: np.random.Generator, found: Found) -> Ended:
+    def ended(
+        self, policy: DenoiserPolicy, decisions: Paths, generator: np.random.Generator, found: Found
+    ) -> GradientEnd:
         """The ends of these paths. One draw of steps for all of them."""
 
 
@@ -96,9 +98,13 @@ class GradientSteps(AbstractGradientSteps):
         first = int(generator.integers(end + 1 - last)) if self.spaced else end - last
         return list(range(first, first + last + 1, apart)), end
 
-    def ended(self, policy: DenoiserPolicy, decisions: Paths, generator: np.random.Generator, found: Found) -> Ended:
+    def ended(
+        self, policy: DenoiserPolicy, decisions: Paths, generator: np.random.Generator, found: Found
+    ) -> GradientEnd:
         chosen, end = self.drawn(decisions.shape[1], generator)
-        return Ended(self.walked(policy, decisions, chosen, end, found), len(chosen), decisions.shape[1] - 1 - end)
+        return GradientEnd(
+            self.walked(policy, decisions, chosen, end, found), len(chosen), decisions.shape[1] - 1 - end
+        )
 
     def walked(
         self, policy: DenoiserPolicy, decisions: Paths, chosen: list[int], end: int, found: Found
