@@ -15,8 +15,8 @@ from gimbal import recipes
 from gimbal.dataflow.replay.swarm import Swarm
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import CausalLM
-from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
+from gimbal.runtime.trainer import Trainer
 
 
 @cache
