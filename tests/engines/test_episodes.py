@@ -213,6 +213,19 @@ def segments(correlation, resumed_at=()):
     return policy, tasks, rows
 
 
+def test_no_episode_goes_on_from_what_proves_the_delivery():
+    """A canary is of a group below 0. Its steps train nobody, and would count in the return of the episode."""
+    tasks = Gymnasium(environment=f"{__file__}:Pushed")
+    engine = Episodes(slots=1, segment=7).start(
+        policy := SquashedGaussian(observations=3, actions=2, bound=2.0).load(0)
+    )
+    engine.load(0, policy.state_dict())
+    for group in (-1, 0, 1):
+        engine.submit(replace(request(tasks, 0), group=group))
+        drain(engine)
+    assert [len(stream.actions) for stream in engine._paused] == [14]
+
+
 class Pushed(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,))
     action_space = gymnasium.spaces.Box(-2.0, 2.0, (2,))

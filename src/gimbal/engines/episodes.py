@@ -189,7 +189,8 @@ class EpisodeEngine(AbstractEngine):
                 finished.append(play.broken(moment.error))
             elif stop := play.take(action_A, behavior, self._version, moment):
                 finished.append(Finished.of(play.request.key, play.rollout(stop)))
-                self._leave(play, paused=stop == "paused")
+                # What proves the delivery trains nobody, so the first episode does not go on from it.
+                self._leave(play, paused=stop == "paused" and play.request.group >= 0)
             else:
                 going.append(play)
         self._live = going
