@@ -51,6 +51,7 @@ import fours  # noqa: E402
 import fours_page  # noqa: E402
 import gardo  # noqa: E402
 import gardo_page  # noqa: E402
+import glance  # noqa: E402
 import graded  # noqa: E402
 import grid  # noqa: E402
 import grid_page  # noqa: E402
@@ -107,7 +108,8 @@ HEAD = """# Claims
 One file a claim: the question, the rule by which it is decided, the command, the record. Everything below is written by
 `python claims/page.py` from the record, and a test recomputes it.
 
-## Stale data, a coarse sampler, and a price on discrepancy (`dose.py`)
+"""
+DOSE = """## Stale data, a coarse sampler, and a price on discrepancy (`dose.py`)
 
 ![Held-out pass@1 against age, and against the learning rate](dose.svg)
 
@@ -294,7 +296,7 @@ def pages() -> dict[str, str]:
         locomotion_page.section(campaign.load(locomotion.RECORD)),
         drafter_page.section(campaign.load(drafter.RECORD)),
     ]
-    text = HEAD + "\n".join(sections)
+    text = "\n".join([HEAD + glance.overview(sections), *sections])
     return {"README.md": text, "dose.svg": figure(runs), "grid.svg": grid_page.figure(cells)}
 
 
@@ -303,7 +305,7 @@ def tuned(claim: tuned_page.Claim, title: str, figures: Mapping[str, str]) -> st
 
 
 def section(runs: Runs) -> str:
-    lines = ["\n\n".join((dose.__doc__ or "").split("\n\n")[1:-1]), ""]
+    lines = [DOSE + "\n\n".join((dose.__doc__ or "").split("\n\n")[1:-1]), ""]
     lines.append(f"{len(runs)} of {dose.whole()} runs are recorded.")
     lines += ["", READING]
     for question in dose.QUESTIONS:

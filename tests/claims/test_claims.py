@@ -1,5 +1,6 @@
 """The claim's arms differ in what they are named after, its verdicts follow from the record, and the page says what the record says."""
 
+import re
 import sys
 from dataclasses import fields, replace
 from itertools import combinations
@@ -33,6 +34,18 @@ CELLS = [(stage.question, stage.age, arm, stage.rate) for stage in dose.STAGES f
 def test_the_page_is_what_the_record_says():
     written = {name: (CLAIMS / name).read_text(encoding="utf-8") for name in page.pages()}
     assert written == page.pages(), "run: python claims/page.py"
+
+
+def test_every_question_of_two_arms_stands_in_the_first_table_as_in_its_section():
+    written = page.pages()["README.md"]
+    glance, rest = written.split("## Stale data, ", 1)
+    below = [
+        line
+        for line in rest.splitlines()
+        if re.fullmatch(r"\| .*: \*.*\* (above|beside) \*.*\* \| [^|]* \| [^|]* \|", line)
+    ]
+    assert len(below) > 80
+    assert [line for line in below if line.removeprefix("|") not in glance] == []
 
 
 def test_arms_of_a_stage_differ_in_nothing_but_what_they_are_named_after():
