@@ -100,7 +100,6 @@ def show(argv: Sequence[str]) -> int:
     from gimbal import config, recipes
     from gimbal.config.expected import describe
     from gimbal.config.parts import shown_fields
-    from gimbal.runtime.statement import statement
 
     asked = argv[0]
     known = {name.lower(): name for name in [*config.catalogue(), *recipes.names()]}
@@ -115,6 +114,8 @@ def show(argv: Sequence[str]) -> int:
     file, line = inspect.getsourcefile(thing), inspect.getsourcelines(thing)[1]
     print(f"{name}\n\n{inspect.getdoc(thing) or ''}\n\n{thing.__module__}:{line}  {os.path.relpath(file or '')}")
     if not isinstance(thing, type):
+        from gimbal.runtime.statement import statement  # late: a part needs no engine, which is a third of the time
+
         print(f"\n{statement(thing())}\n\n{config.dump(thing(), name)}", end="")
     elif dataclasses.is_dataclass(thing):
         hints = typing.get_type_hints(thing)
