@@ -114,7 +114,7 @@ def show(argv: Sequence[str]) -> int:
     file, line = inspect.getsourcefile(thing), inspect.getsourcelines(thing)[1]
     print(f"{name}\n\n{inspect.getdoc(thing) or ''}\n\n{thing.__module__}:{line}  {os.path.relpath(file or '')}")
     if not isinstance(thing, type):
-        from gimbal.runtime.statement import statement  # late: a part needs no engine, which is a third of the time
+        from gimbal.runtime.statement import statement  # late: a part needs no engine
 
         print(f"\n{statement(thing())}\n\n{config.dump(thing(), name)}", end="")
     elif dataclasses.is_dataclass(thing):
