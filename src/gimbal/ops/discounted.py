@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 
 def on_decisions(reward_NS: Float[Tensor, "N S"], mask_NS: Bool[Tensor, "N S"]) -> Float[Tensor, "N S"]:
@@ -21,23 +22,29 @@ def on_decisions(reward_NS: Float[Tensor, "N S"], mask_NS: Bool[Tensor, "N S"]) 
 
 
 def discounted_sums(x_NS: Float[Tensor, "N S"], mask_NS: Bool[Tensor, "N S"], discount: float) -> Float[Tensor, "N S"]:
-    """y_t = x_t + discount y_next over the counted decisions of each row; what is masked is skipped, not discounted."""
-    result_NS, carried_N = torch.zeros_like(x_NS), x_NS.new_zeros(x_NS.shape[0])
-    for t in range(x_NS.shape[1] - 1, -1, -1):
-        carried_N = torch.where(mask_NS[:, t], x_NS[:, t] + discount * carried_N, carried_N)
-        result_NS[:, t] = carried_N
-    return result_NS * mask_NS
+    """y_t = x_t + discount y_next over the counted decisions of each row; what is masked is skipped, not discounted.
+
+    By doubling: after k rounds y_t reaches 2^k decisions ahead, and ``share_NS`` is the weight of what lies beyond them. A loop over
+    the decisions takes twenty times as long for 16 rows of 500 on a CPU, and a GPU would wait for each of its small operations.
+    """
+    sum_NS = torch.where(mask_NS, x_NS, 0.0)
+    share_NS = torch.where(mask_NS, torch.full_like(x_NS, discount), 1.0)
+    reach = 1
+    while reach < x_NS.shape[1]:
+        sum_NS = sum_NS + share_NS * pad(sum_NS[:, reach:], (0, reach))
+        share_NS = share_NS * pad(share_NS[:, reach:], (0, reach))
+        reach *= 2
+    return sum_NS * mask_NS
 
 
 def next_values(
     value_NS: Float[Tensor, "N S"], bootstrap_N: Float[Tensor, " N"], mask_NS: Bool[Tensor, "N S"]
 ) -> Float[Tensor, "N S"]:
     """The value at the next counted decision of the row; at the last one, the bootstrap."""
-    result_NS, carried_N = torch.zeros_like(value_NS), bootstrap_N
-    for t in range(value_NS.shape[1] - 1, -1, -1):
-        result_NS[:, t] = carried_N
-        carried_N = torch.where(mask_NS[:, t], value_NS[:, t], carried_N)
-    return result_NS * mask_NS
+    last = value_NS.shape[1]
+    place_NS = torch.where(mask_NS, torch.arange(last, device=mask_NS.device), last)
+    after_NS = pad(place_NS[:, 1:], (0, 1), value=last).flip(1).cummin(1).values.flip(1)
+    return torch.cat([value_NS, bootstrap_N[:, None]], 1).gather(1, after_NS) * mask_NS
 
 
 def generalised_advantages(
