@@ -14,14 +14,16 @@ instead of 0.4, 400 steps of 24 deals of 4 matches instead of 300 of 64 deals of
 *small*: the recipe ``leduc``, written after *leduc* had missed the bar. It starts from ``gimbal-tiny-leduc``, which was taught the
 legal actions alone (``tiny_leduc``, 20 seconds of the processor, which are not counted), and plays
 ``leduc_poker(suit_isomorphism=True)``: cards of one rank are one card, which leaves 288 of the states. It is the same game, and a
-policy has the same NashConv in both (a test says so).
+policy has the same NashConv in both (a test says so). It had 64 deals a step and 300 steps. Its first seed missed the bar, and the
+others were not run.
+*wide*: the recipe ``leduc`` as it is now, with 256 deals a step and 120 steps, written after *small* had missed the bar too.
 
 **Seconds** are of the training steps, of the processor and by the clock on the wall; one thread. The machine has two cores, and other
 programs shared them (the load is recorded), so the bar is of the processor.
 
 **Rule.** The acceptance point is reached if in each of the 5 seeds of *kuhn* NashConv is at most 0.1 after the last step, in at most
-300 seconds of the processor, and in each seed of *leduc* at most 1.0; since *leduc* missed it, in each of the 5 seeds of *small*.
-Median and worst are reported beside it. Leduc poker has no bar of seconds.
+300 seconds of the processor, and in each seed of *leduc* at most 1.0; since *leduc* missed it, in each of the 5 seeds of *small*, and
+since *small* missed it, of *wide*. Median and worst are reported beside it. Leduc poker has no bar of seconds.
 
 The rule is as it was. It was held against *resets* first and then against *fewer*, with the same seeds; *fewer* was stopped after four
 of them, as one had missed the bar. That setting came from a search in tabular form (a
@@ -32,7 +34,10 @@ end at 0.062 to 0.077 after 300 steps (five seeds), 24 deals at 0.080 and 0.084 
 the seconds, which nobody had tried; *kuhn* has the 64 of the trials. Neither it nor *leduc* was run before. The setting of *small*
 was chosen by about 40 runs of a simulator that walks the exact tree, seeds 10 to 14. Its first version (KL 1.5, 200 steps) ended at
 1.08 in one run in the library, seed 13, and gained nothing over the last 80 steps. It has KL 2 and 300 steps instead, with which the
-simulator was at 0.96 after 200 and still falling; in the library it was not run before these seeds (docs/log.md).
+simulator was at 0.96 after 200 and still falling; in the library it was not run before these seeds (docs/log.md). The setting of
+*wide* was chosen by two pilots in the library, seed 14, both of 160 steps: 64 deals had 1.12, 0.93, 0.95 and 1.15 after 100, 120, 140
+and 160 steps, 128 deals 1.05, 0.82 and 0.90 after 100, 120 and 140. 256 deals, and a rate that reaches 0 at step 120, were not run
+before these seeds.
 
     python claims/kuhn.py           # goes on from claims/kuhn.json
 """
@@ -58,12 +63,14 @@ from gimbal.workflows.self_play import SelfPlay, chances_of
 
 RECORD = Path(__file__).with_suffix(".json")
 KUHN, LEDUC = "kuhn_poker", "leduc_poker"
-ARMS: Mapping[str, int] = {"resets": 5, "fewer": 4, "kuhn": 5, "leduc": 1, "small": 5}  # seeds
+ARMS: Mapping[str, int] = {"resets": 5, "fewer": 4, "kuhn": 5, "leduc": 1, "small": 1, "wide": 5}  # seeds
 EVERY = 25  # steps between points of the course
 
 
 def run_of(arm: str, seed: int) -> Run:
-    run = replace(function("leduc" if arm == "small" else "kuhn")(), seed=seed, threads=1)
+    run = replace(function("leduc" if arm in ("small", "wide") else "kuhn")(), seed=seed, threads=1)
+    if arm == "small":
+        return replace(run, prompts_per_step=64, steps=300)
     if arm == "resets":
         optimization = replace(run.optimization, max_grad_norm=1.0)
         pull = {"regularisers": (ExactKL(coef=0.2),), "reference_rate": 0.0, "reference_resets": (100, 200)}

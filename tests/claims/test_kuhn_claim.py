@@ -1,6 +1,7 @@
 """The verdict on self-play follows from the record, and a record that says otherwise has another."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,9 @@ def test_the_verdict_follows_from_the_record():
     assert not kuhn_page.reached([good[0] | {"after": 0.101}, *good[1:]], "kuhn")
     assert not kuhn_page.reached([good[0] | {"cpu": 301.0}, *good[1:]], "kuhn")
     assert "not reached" in kuhn_page.verdict(good[1:], "kuhn")
-    small = [run | {"arm": "small", "after": 1.0, "cpu": 400.0} for run in runs]
-    assert kuhn_page.reached(small, "small"), "Leduc poker has no bar of seconds"
-    assert not kuhn_page.reached([small[0] | {"after": 1.001}, *small[1:]], "small")
+    wide = [run | {"arm": "wide", "after": 1.0, "cpu": 400.0} for run in runs]
+    assert kuhn_page.reached(wide, "wide"), "Leduc poker has no bar of seconds"
+    assert not kuhn_page.reached([wide[0] | {"after": 1.001}, *wide[1:]], "wide")
 
 
 def test_what_is_measured_is_the_recipe_as_it_ships():
@@ -33,8 +34,11 @@ def test_what_is_measured_is_the_recipe_as_it_ships():
     run = kuhn.run_of("kuhn", 3)
     assert (run.seed, run.threads) == (3, 1) and run.policy == function("kuhn")().policy
     assert kuhn.run_of("leduc", 0).workflow.game.name == kuhn.run_of("leduc", 0).tasks.game == "leduc_poker"
+    assert kuhn.run_of("wide", 2) == replace(function("leduc")(), seed=2, threads=1)
     small = kuhn.run_of("small", 2)
-    assert (small.seed, small.policy, small.tasks) == (2, function("leduc")().policy, function("leduc")().tasks)
+    assert (small.seed, small.prompts_per_step, small.steps) == (2, 64, 300) and small.policy == function(
+        "leduc"
+    )().policy
     before = kuhn.run_of("resets", 3)
     assert (before.reference_rate, before.reference_resets, before.num_generations) == (0.0, (100, 200), 8)
     for game in campaign.load(kuhn.RECORD):
