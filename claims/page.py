@@ -59,6 +59,7 @@ import group_matching  # noqa: E402
 import holds  # noqa: E402
 import holds_page  # noqa: E402
 import horizon  # noqa: E402
+import horizons  # noqa: E402
 import kuhn  # noqa: E402
 import kuhn_page  # noqa: E402
 import locomotion  # noqa: E402
@@ -131,6 +132,7 @@ HORIZON = {
     "tokens": "tokens",
     "steps": "steps",
 }
+HORIZONS = {"mean of six evaluations": "learned", "last": "last", "explained": "explained"}
 PROPOSALS = {
     "return": "return",
     "drawn by weights": "drawn",
@@ -269,6 +271,7 @@ def pages() -> dict[str, str]:
         safe_page.section(campaign.load(safe.RECORD)),
         tuned(prior, "Recorded episodes beside one's own", PRIOR),
         tuned(actor_critics, "Additions to soft actor-critic, early", ADDITIONS),
+        tuned(horizons, "Several horizons of one critic", HORIZONS),
         tuned(steered, "A frozen flow that is steered", STEERED),
         tuned(scarce, "Few good actions among few recorded episodes", SCARCE),
         tuned(two_flows, "Two flows at once", TWO_FLOWS),
