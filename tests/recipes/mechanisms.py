@@ -23,6 +23,7 @@ from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.budgets.token_priced import TokenPriced
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.curricula.horizon import Horizon
+from gimbal.dataflow.replay.hindsight import Hindsight
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.preferences import AgeDecay
 from gimbal.dataflow.replay.recent import Recent
@@ -577,6 +578,17 @@ MECHANISMS: dict[str, Mechanism] = {
         3,
         sooner={Transitions: {"minibatch": 32, "learning_starts": 0, "update_to_data": 1.0}},
         update=above("imagined/share").by(update=recipes.function("sac")().update),
+    ),
+    "her": of(
+        "sac",
+        2,
+        sooner=FEW,
+        store=above("replay/relabelled").by(
+            store=replace(recipes.function("her")().store, hindsight=None, **FEW[Transitions])
+        ),
+        strategy=differs("replay/relabelled").by(
+            store=replace(recipes.function("her")().store, hindsight=Hindsight(strategy="final"), **FEW[Transitions])
+        ),
     ),
     "rlpd": of(
         "sac",

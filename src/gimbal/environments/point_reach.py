@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 
 AXES, STEP = 4, 0.1  # the longest step in each direction
 
 
 class PointReach(gymnasium.Env):
-    """A point in [-1, 1]^4 moves by at most ``STEP`` a step in each direction. It begins in the middle; the goal is drawn
-    uniformly. The reward is 0 where it is within ``radius`` of the goal and -1 elsewhere; nothing ends, and it is cut off after 30 steps.
+    """A point in [-1, 1]^4 moves by at most ``STEP`` a step in each direction. It begins in the middle; the goal is drawn uniformly.
+    The reward is 0 within ``radius`` of the goal and -1 elsewhere; nothing ends, and it is cut off after 30 steps.
 
     Observed by gymnasium's convention of goals: ``observation`` (the last step), ``achieved_goal`` (the place) and ``desired_goal``. A
     ball of the default radius fills .0002 of the space.
@@ -49,7 +49,7 @@ class PointReach(gymnasium.Env):
 
     def compute_reward(
         self, achieved_goal: Float[np.ndarray, "*K 4"], desired_goal: Float[np.ndarray, "*K 4"], info: Any
-    ) -> Shaped[np.ndarray, "*K"]:
+    ) -> Float[np.ndarray, "*K"] | float:
         return -(np.linalg.norm(achieved_goal - desired_goal, axis=-1) > self.radius).astype(np.float64)
 
     @property
