@@ -6,7 +6,7 @@ move of the weights each after the first 100. Arms: *her*, the recipe (four of f
 their episode, the rule `future`); *final*, the same with the goals of the episodes' last steps; *sac*, without other goals. Figure: the
 share of 50 held-out episodes that end within reach of their goal, by the mode of the last policy.
 
-**Rates.** Each arm at the best of 3e-4, 1e-3, 3e-3 and 1e-2, one for policy and critics, by the return of one run of seed 100.
+**Rates.** Each arm at the best of 3e-4, 1e-3, 3e-3, 1e-2 and 3e-2, one for policy and critics, by the return of one run of seed 100.
 
 **Rule.** Seeds 0 to 4. An arm is above another if the interval of the difference of their figures, over all 25 pairs of seeds (exact,
 96.8 %: the third from either end), lies above 0. *Hindsight helps* if *her* is above *sac*; *the way there teaches more than its end*
@@ -16,7 +16,7 @@ if *her* is above *final*. The share of drawn steps that hindsight pays otherwis
 reward is hardly met in so few steps, and that is what is asked; how many steps SAC would need is not.
 
 Written before its runs, after one pilot of each of *her* and *sac* (seed 100, the recipe's 1e-3): all goals reached after 3,000 steps
-by *her*, none after 6,000 by *sac*.
+by *her*, none after 6,000 by *sac*. The rate of 3e-2 was added after the first 27 runs, because *final* had chosen the largest of four.
 
     python claims/goals.py       # goes on from claims/goals.json; about five minutes of one core
 """
@@ -38,7 +38,7 @@ from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(
-    ("her", "final", "sac"), (3e-4, 1e-3, 3e-3, 1e-2), (0, 1, 2, 3, 4), "success", worth=lambda run: run["return"]
+    ("her", "final", "sac"), (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), (0, 1, 2, 3, 4), "success", worth=lambda run: run["return"]
 )
 STEPS = 3_000
 HINDSIGHT = {"her": Hindsight(), "final": Hindsight(strategy="final"), "sac": None}

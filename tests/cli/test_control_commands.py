@@ -443,7 +443,7 @@ def test_hindsight_in_an_environment_of_ones_own(desk, single_thread, capsys):
     held_out = "held_out=HeldOut(tasks=Gymnasium(environment='envs.py:Bits', size=3), engine=Episodes())"
     assert train(*own, held_out, "--name", "whole") == 0, capsys.readouterr().err
     assert rows("whole")[-1]["replay/relabelled"] > 0 and 0 <= rows("whole")[-1]["reward/success/mean"] < 1
-    assert "eval/greedy_success" in json.loads(Path("runs/whole/summary.json").read_text())["eval_after"]
+    assert "eval/greedy_success" in json.loads(Path("runs/whole/summary.json").read_text())["after"]
     assert train(*own, "steps=2", "--name", "part") == 0
     assert cli.main(["train", "--resume", "part", "steps=3"]) == 0, capsys.readouterr().err
     for name, weight in weights("part").items():
