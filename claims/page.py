@@ -51,6 +51,7 @@ import fours  # noqa: E402
 import fours_page  # noqa: E402
 import gardo  # noqa: E402
 import gardo_page  # noqa: E402
+import goals  # noqa: E402
 import graded  # noqa: E402
 import grid  # noqa: E402
 import grid_page  # noqa: E402
@@ -116,6 +117,7 @@ SCARCE = {"return": "return", "aims of the coder": "coder's", "draws are off by"
 TWO_FLOWS = {"return": "return", "seconds of CPU": "cpu"}
 PRIOR = {"return": "return", "recorded, of a minibatch": "prior", "seconds of CPU": "cpu"}
 ADDITIONS = {"return": "return", "weight by errors": "importance", "edited": "edited", "seconds of CPU": "cpu"}
+GOALS = {"goals reached": "success", "return": "return", "paid otherwise": "relabelled", "seconds of CPU": "cpu"}
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
 ROBUST = {"worst case": "worst case", "as it is": "as it is", "seconds of CPU": "cpu"}
 FAMILIES = {"in the worst": "worst", "over all nine": "mean", "seconds of CPU": "cpu"}
@@ -268,6 +270,7 @@ def pages() -> dict[str, str]:
         tuned(prior, "Recorded episodes beside one's own", PRIOR),
         tuned(actor_critics, "Additions to soft actor-critic, early", ADDITIONS),
         tuned(steered, "A frozen flow that is steered", STEERED),
+        tuned(goals, "Goals that were reached, for those that were wanted", GOALS),
         tuned(scarce, "Few good actions among few recorded episodes", SCARCE),
         tuned(two_flows, "Two flows at once", TWO_FLOWS),
         tuned(robust, "Caution where transitions are not as they were", ROBUST),
