@@ -69,6 +69,7 @@ import offline  # noqa: E402
 import offline_page  # noqa: E402
 import prior  # noqa: E402
 import proposals  # noqa: E402
+import residual  # noqa: E402
 import reviews  # noqa: E402
 import reward_gradients  # noqa: E402
 import reward_gradients_page  # noqa: E402
@@ -118,6 +119,7 @@ TWO_FLOWS = {"return": "return", "seconds of CPU": "cpu"}
 PRIOR = {"return": "return", "recorded, of a minibatch": "prior", "seconds of CPU": "cpu"}
 ADDITIONS = {"return": "return", "weight by errors": "importance", "edited": "edited", "seconds of CPU": "cpu"}
 GOALS = {"goals reached": "success", "return": "return", "paid otherwise": "relabelled", "seconds of CPU": "cpu"}
+RESIDUAL = {"return": "return", "size of a correction": "size", "seconds of CPU": "cpu"}
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
 ROBUST = {"worst case": "worst case", "as it is": "as it is", "seconds of CPU": "cpu"}
 FAMILIES = {"in the worst": "worst", "over all nine": "mean", "seconds of CPU": "cpu"}
@@ -270,6 +272,7 @@ def pages() -> dict[str, str]:
         tuned(prior, "Recorded episodes beside one's own", PRIOR),
         tuned(actor_critics, "Additions to soft actor-critic, early", ADDITIONS),
         tuned(steered, "A frozen flow that is steered", STEERED),
+        tuned(residual, "A frozen policy that is corrected", RESIDUAL),
         tuned(goals, "Goals that were reached, for those that were wanted", GOALS),
         tuned(scarce, "Few good actions among few recorded episodes", SCARCE),
         tuned(two_flows, "Two flows at once", TWO_FLOWS),

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from parts import Mechanism, Part, above, below, differs, of, varies
-from starts import from_judge, from_tuned, repeated, swarm, tuned, unsolved
+from starts import from_judge, from_tuned, on_a_base, repeated, swarm, tuned, unsolved
 from trials import APART
 
 from gimbal import recipes
@@ -42,7 +42,7 @@ from gimbal.learning.renewal import RenewedReference
 from gimbal.learning.updates.better_actions import BetterActions
 from gimbal.learning.updates.forward_process import AdvantageWeightedMatching
 from gimbal.learning.updates.synthetic_replay import SyntheticReplay
-from gimbal.learning.updates.td3 import Imitation
+from gimbal.learning.updates.td3 import TD3, Imitation
 from gimbal.objectives import ClippedRatio, ClippedStep, ClippedWeight, KLPenalty, Reinforce, ValueLoss
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
 from gimbal.objectives.regularisers.entropy_gated_kl import EntropyGatedKL
@@ -559,6 +559,15 @@ MECHANISMS: dict[str, Mechanism] = {
         prompts=8,
         sooner={ReasoningGym: {"size": 32, "parameters": THREE_TERMS}, Run: {"num_generations": 2}},
         curriculum=above("curriculum/Retiring/resting"),
+    ),
+    "residual": of(
+        "td3",
+        4,
+        sooner={**FEW, TD3: {"burn_in": 4}},
+        start=on_a_base,
+        policy=above("residual/size").by(policy=recipes.function("td3")().policy),
+        base=above("residual/size").by(policy=recipes.function("residual")().policy),
+        update=differs("residual/size").by(update=replace(recipes.function("residual")().update, burn_in=0)),
     ),
     "revisor": of("grpo", rewards=REWARD),
     "rloo": of("grpo", prompts=4, advantage=ADVANTAGE, aggregation=GRADIENT),

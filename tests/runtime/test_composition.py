@@ -62,6 +62,7 @@ from gimbal.recipes.papers.control.her import her
 from gimbal.recipes.papers.control.mbpo import mbpo
 from gimbal.recipes.papers.control.pendulum import pendulum
 from gimbal.recipes.papers.control.pets import pets
+from gimbal.recipes.papers.control.residual import residual
 from gimbal.recipes.papers.control.rlpd import rlpd
 from gimbal.recipes.papers.control.sac import sac
 from gimbal.recipes.papers.control.td3 import td3
@@ -134,6 +135,7 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
     others = (
         OF_ANY_AGE,
         UNTRAINED,
+        residual(),  # of no base
         *OFF_POLICY.values(),
         *DENOISING.values(),
         *wrong_recordings.runs(tmp_path).values(),
@@ -152,6 +154,9 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
         sac(), update=replace(sac().update, optimization=Optimization(minibatches=4))
     ),
     "a deterministic policy, but SquashedGaussian is not one": replace(td3(), policy=sac().policy),
+    r"store='Transitions\(\)', or update\.burn_in=0": replace(
+        residual(), store=Once(), update=replace(residual().update, burn_in=5)
+    ),
     "the values of choices, and SquashedGaussian has none": replace(dqn(), policy=sac().policy),
     "LeastValues is played and not trained": replace(dqn(), policy=LeastValues(beside=("model",))),
     r"no density of real actions: policy='Gaussian": replace(iql(), policy=td3().policy),

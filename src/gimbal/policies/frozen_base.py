@@ -15,7 +15,15 @@ from gimbal.composition import Advice, Composition, Verdict
 from gimbal.ops import stable_hash
 from gimbal.policies.base import Family
 from gimbal.policies.clipped import AbstractClippedPolicy
-from gimbal.policies.control import DENSITIES, AbstractBoundedSpec, AbstractRealPolicy, output_of, relu_mlp, saved
+from gimbal.policies.control import (
+    DENSITIES,
+    AbstractBoundedSpec,
+    AbstractRealPolicy,
+    output_of,
+    read_config,
+    relu_mlp,
+    saved,
+)
 from gimbal.policies.deterministic import DeterministicPolicy
 from gimbal.policies.gaussian import GaussianPolicy
 from gimbal.policies.one_step import OneStepPolicy
@@ -138,18 +146,19 @@ class Residual(AbstractBoundedSpec):
 
     def _base(self) -> tuple[str, AbstractRealPolicy]:
         """Its kind, and the policy; ValueError where the directory holds none that fits."""
+        held = read_config(self.base, "policy.base")
+        for name in ("observations", "actions"):
+            if held.get(name) != vars(self)[name]:
+                raise ValueError(
+                    f"the policy in {self.base} has {name} {held.get(name)}, and in this environment it must be {vars(self)[name]}: "
+                    "train one here, as gimbal train bc, and name its directory by policy.base"
+                )
         for name, kind in KINDS.items():
             try:
-                policy = saved(kind, self.base, 0)
-            except ValueError:  # one of another kind, or none: told below, or by the last
-                if name == [*KINDS][-1]:
-                    raise
+                return name, saved(kind, self.base, 0)
+            except ValueError:  # it was saved by another kind
                 continue
-            own = f"{self.observations} observations, {self.actions} real actions"
-            if policy.interface != own:
-                raise ValueError(
-                    f"the policy in {self.base} has {policy.interface}, and the one that corrects it {own}: train one in this "
-                    "environment, as gimbal train bc, and name its directory by policy.base"
-                )
-            return name, policy
-        raise AssertionError("the last kind returns or raises")
+        raise ValueError(
+            f"{self.base} holds no policy that can be corrected: policy.base names one of {', '.join(KINDS)}, whole, as runs of bc, "
+            "td3_bc, fql and sac save them"
+        )
