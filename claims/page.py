@@ -52,6 +52,7 @@ import fours_page  # noqa: E402
 import gardo  # noqa: E402
 import gardo_page  # noqa: E402
 import glance  # noqa: E402
+import goals  # noqa: E402
 import graded  # noqa: E402
 import grid  # noqa: E402
 import grid_page  # noqa: E402
@@ -70,6 +71,7 @@ import offline  # noqa: E402
 import offline_page  # noqa: E402
 import prior  # noqa: E402
 import proposals  # noqa: E402
+import residual  # noqa: E402
 import reviews  # noqa: E402
 import reward_gradients  # noqa: E402
 import reward_gradients_page  # noqa: E402
@@ -119,6 +121,8 @@ SCARCE = {"return": "return", "aims of the coder": "coder's", "draws are off by"
 TWO_FLOWS = {"return": "return", "seconds of CPU": "cpu"}
 PRIOR = {"return": "return", "recorded, of a minibatch": "prior", "seconds of CPU": "cpu"}
 ADDITIONS = {"return": "return", "weight by errors": "importance", "edited": "edited", "seconds of CPU": "cpu"}
+GOALS = {"goals reached": "success", "return": "return", "paid otherwise": "relabelled", "seconds of CPU": "cpu"}
+RESIDUAL = {"return": "return", "size of a correction": "size", "seconds of CPU": "cpu"}
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
 ROBUST = {"worst case": "worst case", "as it is": "as it is", "seconds of CPU": "cpu"}
 FAMILIES = {"in the worst": "worst", "over all nine": "mean", "seconds of CPU": "cpu"}
@@ -273,6 +277,8 @@ def pages() -> dict[str, str]:
         tuned(actor_critics, "Additions to soft actor-critic, early", ADDITIONS),
         tuned(horizons, "Several horizons of one critic", HORIZONS),
         tuned(steered, "A frozen flow that is steered", STEERED),
+        tuned(residual, "A frozen policy that is corrected", RESIDUAL),
+        tuned(goals, "Goals that were reached, for those that were wanted", GOALS),
         tuned(scarce, "Few good actions among few recorded episodes", SCARCE),
         tuned(two_flows, "Two flows at once", TWO_FLOWS),
         tuned(robust, "Caution where transitions are not as they were", ROBUST),

@@ -62,7 +62,10 @@ ONLY = {
     "textworld": "environments/textworld.py",
 }
 # Environments of our own are of its class.
-WORLDS = {("gymnasium", f"environments/{name}.py") for name in ("bounded_cart", "hypergrid", "point_maze", "tabular")}
+WORLDS = {
+    ("gymnasium", f"environments/{name}.py")
+    for name in ("bounded_cart", "hypergrid", "point_maze", "point_reach", "tabular")
+}
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

@@ -93,6 +93,36 @@ class Choosy(Line):
         return super().reset(seed=seed)
 
 
+class Bits(gymnasium.Env):
+    """Three bits that are flipped one at a time until they are those that are wanted."""
+
+    bits = spaces.Box(0, 1, (3,), np.float32)
+    observation_space = spaces.Dict({"observation": bits, "achieved_goal": bits, "desired_goal": bits})
+    action_space = spaces.Discrete(3)
+    bonus = 0.0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        (self.now, self.wanted), self.steps = self.np_random.integers(0, 2, (2, 3)).astype(np.float32), 0
+        return self.seen(), {}
+
+    def seen(self):
+        return {"observation": self.now, "achieved_goal": self.now, "desired_goal": self.wanted}
+
+    def step(self, action):
+        self.now, self.steps = self.now.copy(), self.steps + 1
+        self.now[action] = 1 - self.now[action]
+        reward = self.compute_reward(self.now, self.wanted, {})
+        return self.seen(), reward + self.bonus, False, self.steps >= 4, {"is_success": reward == 0}
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        return 0.0 if all(achieved_goal == desired_goal) else -1.0
+
+
+class Paid(Bits):
+    bonus = 0.5
+
+
 class BrokenChoices(Broken):
     action_space = spaces.Discrete(2)
 
@@ -110,7 +140,7 @@ OFF_POLICY = ("steps=3", "learning_starts=5", "store.minibatch=8", "threads=1", 
 RECORDED = ("steps=1", "store.moves=2", "store.minibatch=8", "threads=1")
 WHOLE = ("steps=1", "prompts_per_step=2", "minibatches=1", "threads=1")
 SMALL = {  # settings of a tiny run, by recipe
-    **dict.fromkeys(("sac", "td3", "dqn", "rlpd", "expo", "swd"), OFF_POLICY),
+    **dict.fromkeys(("sac", "td3", "dqn", "rlpd", "expo", "swd", "her"), OFF_POLICY),
     "mbpo": (*OFF_POLICY, "update_to_data=1", "policy.hidden=(8,)"),
     "pets": (*OFF_POLICY, "policy.planner.candidates=4", "policy.planner.horizon=3"),
     **dict.fromkeys(("bc", "td3_bc", "a2pr", "iql", "cql", "fql", "idql"), RECORDED),
@@ -375,6 +405,18 @@ def test_an_environment_that_answers_nonsense_is_named_and_nothing_is_learned_of
             ["pendulum", "log_std=100"],
             "policy.log_std is 100; it is the logarithm of the initial standard deviation, from",
         ),
+        (
+            ["her", "env=Pendulum-v1"],
+            "Pendulum-v1 has no goals: its observations must be a Dict of observation, achieved_goal",
+        ),
+        (["her", "engine.segment=5"], "engine.segment cuts rows of 5 steps out of it: set engine.segment=0"),
+        (["her", "store.n=2"], "Transitions.n is 2, which adds up rewards of steps that were paid for another goal"),
+        (["her", "hindsight.goals=-1"], "Hindsight.goals is -1; it is how many steps are drawn with another goal"),
+        (["her", "strategy=past"], "strategy"),
+        (
+            ["dqn", "env=envs.py:Paid", "store.hindsight=Hindsight()", "n=1", "segment=0"],
+            "envs.py:Paid.step paid 32 of 32 steps otherwise than its compute_reward says",
+        ),
         (["sac", "gamma=2"], "SoftActorCritic.gamma is 2.0; it must be in [0, 1]"),
         (["dqn", "store.update_to_data=-1"], "Transitions.update_to_data is -1.0; it is how often the weights move"),
     ],
@@ -393,6 +435,19 @@ def test_bounds_that_the_user_gives_are_taken_where_the_environment_has_none(des
     words = ["tasks.environment=envs.py:Free", "policy.bound=1", "update.critic.bound=1"]
     assert train("sac", *words) == 0, capsys.readouterr().err
     assert train("pendulum", "tasks.environment=envs.py:Free") == 0, capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_hindsight_in_an_environment_of_ones_own(desk, single_thread, capsys):
+    own = ("dqn", "env=envs.py:Bits", "store.hindsight=Hindsight(strategy='final')", "store.n=1", "engine.segment=0")
+    held_out = "held_out=HeldOut(tasks=Gymnasium(environment='envs.py:Bits', size=3), engine=Episodes())"
+    assert train(*own, held_out, "--name", "whole") == 0, capsys.readouterr().err
+    assert rows("whole")[-1]["replay/relabelled"] > 0 and 0 <= rows("whole")[-1]["reward/success/mean"] < 1
+    assert "eval/greedy_success" in json.loads(Path("runs/whole/summary.json").read_text())["after"]
+    assert train(*own, "steps=2", "--name", "part") == 0
+    assert cli.main(["train", "--resume", "part", "steps=3"]) == 0, capsys.readouterr().err
+    for name, weight in weights("part").items():
+        assert torch.equal(weights("whole")[name], weight), name
 
 
 @pytest.mark.parametrize("key", ["tasks.environment", "environment", "env", "env_id"])

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from parts import Mechanism, Part, above, below, differs, of, varies
-from starts import from_judge, from_tuned, repeated, swarm, tuned, unsolved
+from starts import from_judge, from_tuned, on_a_base, repeated, swarm, tuned, unsolved
 from trials import APART
 
 from gimbal import recipes
@@ -23,6 +23,7 @@ from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.budgets.token_priced import TokenPriced
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.curricula.horizon import Horizon
+from gimbal.dataflow.replay.hindsight import Hindsight
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.preferences import AgeDecay
 from gimbal.dataflow.replay.recent import Recent
@@ -41,7 +42,7 @@ from gimbal.learning.renewal import RenewedReference
 from gimbal.learning.updates.better_actions import BetterActions
 from gimbal.learning.updates.forward_process import AdvantageWeightedMatching
 from gimbal.learning.updates.synthetic_replay import SyntheticReplay
-from gimbal.learning.updates.td3 import Imitation
+from gimbal.learning.updates.td3 import TD3, Imitation
 from gimbal.objectives import ClippedRatio, ClippedStep, ClippedWeight, KLPenalty, Reinforce, ValueLoss
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
 from gimbal.objectives.regularisers.entropy_gated_kl import EntropyGatedKL
@@ -559,6 +560,15 @@ MECHANISMS: dict[str, Mechanism] = {
         sooner={ReasoningGym: {"size": 32, "parameters": THREE_TERMS}, Run: {"num_generations": 2}},
         curriculum=above("curriculum/Retiring/resting"),
     ),
+    "residual": of(
+        "td3",
+        4,
+        sooner={**FEW, TD3: {"burn_in": 4}},
+        start=on_a_base,
+        policy=above("residual/size").by(policy=recipes.function("td3")().policy),
+        base=above("residual/size").by(policy=recipes.function("residual")().policy),
+        update=differs("residual/size").by(update=replace(recipes.function("residual")().update, burn_in=0)),
+    ),
     "revisor": of("grpo", rewards=REWARD),
     "rloo": of("grpo", prompts=4, advantage=ADVANTAGE, aggregation=GRADIENT),
     "rollout_gdro": of("grpo", 4, sooner=FEW_TASKS, budget=above("budget/ShadowPriced/largest", 8.0)),
@@ -577,6 +587,17 @@ MECHANISMS: dict[str, Mechanism] = {
         3,
         sooner={Transitions: {"minibatch": 32, "learning_starts": 0, "update_to_data": 1.0}},
         update=above("imagined/share").by(update=recipes.function("sac")().update),
+    ),
+    "her": of(
+        "sac",
+        2,
+        sooner=FEW,
+        store=above("replay/relabelled").by(
+            store=replace(recipes.function("her")().store, hindsight=None, **FEW[Transitions])
+        ),
+        strategy=differs("replay/relabelled").by(
+            store=replace(recipes.function("her")().store, hindsight=Hindsight(strategy="final"), **FEW[Transitions])
+        ),
     ),
     "rlpd": of(
         "sac",

@@ -14,6 +14,7 @@ import torch
 from gimbal import recipes
 from gimbal.dataflow.replay.swarm import Swarm
 from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.squashed import SquashedGaussian
 from gimbal.policies.token import CausalLM
 from gimbal.runtime.run import Run
 from gimbal.runtime.trainer import Trainer
@@ -46,6 +47,16 @@ def _saved(policy: AbstractPolicy) -> str:
     atexit.register(shutil.rmtree, where)
     policy.save(Path(where))
     return where
+
+
+@cache
+def acting() -> str:
+    """A policy for Pendulum that has learned nothing, to be corrected."""
+    return _saved(SquashedGaussian(observations=3, actions=1, bound=2.0).load(3))
+
+
+def on_a_base(run: Run) -> Run:
+    return replace(run, policy=replace(run.policy, base=acting()))
 
 
 def from_tuned(run: Run) -> Run:

@@ -34,6 +34,7 @@ from gimbal.engines.episodes import Episodes
 from gimbal.engines.native import Native
 from gimbal.engines.unmasking import Unmasking
 from gimbal.environments.conditions import Conditions
+from gimbal.environments.gym import Gymnasium
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.sampling_version import SamplingVersion
@@ -57,9 +58,11 @@ from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.dqn import dqn
 from gimbal.recipes.papers.control.dsrl import dsrl
 from gimbal.recipes.papers.control.expo import expo
+from gimbal.recipes.papers.control.her import her
 from gimbal.recipes.papers.control.mbpo import mbpo
 from gimbal.recipes.papers.control.pendulum import pendulum
 from gimbal.recipes.papers.control.pets import pets
+from gimbal.recipes.papers.control.residual import residual
 from gimbal.recipes.papers.control.rlpd import rlpd
 from gimbal.recipes.papers.control.sac import sac
 from gimbal.recipes.papers.control.td3 import td3
@@ -132,6 +135,7 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
     others = (
         OF_ANY_AGE,
         UNTRAINED,
+        residual(),  # of no base
         *OFF_POLICY.values(),
         *DENOISING.values(),
         *wrong_recordings.runs(tmp_path).values(),
@@ -150,6 +154,9 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
         sac(), update=replace(sac().update, optimization=Optimization(minibatches=4))
     ),
     "a deterministic policy, but SquashedGaussian is not one": replace(td3(), policy=sac().policy),
+    r"store='Transitions\(\)', or update\.burn_in=0": replace(
+        residual(), store=Once(), update=replace(residual().update, burn_in=5)
+    ),
     "the values of choices, and SquashedGaussian has none": replace(dqn(), policy=sac().policy),
     "LeastValues is played and not trained": replace(dqn(), policy=LeastValues(beside=("model",))),
     r"no density of real actions: policy='Gaussian": replace(iql(), policy=td3().policy),
@@ -169,6 +176,16 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     r"the run makes 2500 moves.*update\.warmup=625": replace(synther(), steps=10),
     r"the noise of a frozen flow, and SquashedGaussian has none": replace(dsrl(), policy=sac().policy),
     r"none are kept of what store\.prior holds": replace(rlpd(), store=replace(rlpd().store, preference=Prioritized())),
+    r"of none or of several: set store\.hindsight=none": replace(
+        sac(),
+        tasks=Gymnasium(environment="Pendulum-v1", grid={"m": (1.0, 2.0)}),
+        store=her().store,
+        engine=her().engine,
+    ),
+    r"Pendulum-v1 has no goals: its observations must be a Dict.*store\.hindsight=none": replace(
+        sac(), store=her().store, engine=her().engine
+    ),
+    r"cuts rows of 10 steps out of it: set engine\.segment=0": replace(her(), engine=sac().engine),
     "EditedFlow tells none of its values.*begin with sac, td3, dqn or dsrl": replace(
         expo(), store=Transitions(preference=Prioritized())
     ),

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.config.own import raised
+from gimbal.dataflow.replay.hindsight import Hindsight
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Reading, fingerprints, tensors
@@ -30,6 +31,9 @@ from gimbal.policies.control import AbstractControlPolicy, Steps, StepSampling
 from gimbal.records import Drop, Episode, Rollout, Task
 
 ENDS = ("terminated", "truncated")  # of an episode
+SUCCESS = (
+    "success"  # in a rollout's scores, where an episode ends in it and its environment says whether its goal is reached
+)
 RETURN = "return"  # in a rollout's scores, where it is the last segment of an episode: what all of that earned
 
 
@@ -44,6 +48,7 @@ class Play:
     actions: list[Tensor] = field(default_factory=list)
     noise_A: Tensor | None = None  # of the last action before the row that goes on, or will go on; none at its start
     earned: float = 0.0
+    success: bool | None = None  # of the last step
 
     def state_dict(self) -> dict[str, Any]:
         """Environments do not travel: their seed and the actions so far bring one to the same state."""
@@ -87,6 +92,7 @@ class LiveEpisode:
         self.stream.actions.append(action_A)
         self.stream.observation = moment.observation
         self.stream.earned += moment.reward
+        self.stream.success = moment.success
         if moment.terminated:
             return "terminated"
         if moment.truncated or len(self.stream.actions) == self.request.sampling.max_length:
@@ -121,8 +127,13 @@ class LiveEpisode:
             reward_S=torch.tensor(self.rewards),
             stop=stop,
             sampling=self.request.sampling,
-            scores={RETURN: self.stream.earned} if self.segment and stop in ENDS else {},
+            scores=self._scores() if stop in ENDS else {},
         )
+
+    def _scores(self) -> dict[str, float]:
+        """Of a whole episode that ends here."""
+        said = {} if self.stream.success is None else {SUCCESS: float(self.stream.success)}
+        return said | ({RETURN: self.stream.earned} if self.segment else {})
 
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}  # mean |log-prob gap| that the sampler's precision explains
@@ -437,6 +448,11 @@ class Episodes(AbstractEngineSpec):
             yield Refusal(
                 "the tasks are recorded episodes, and Episodes would act in their environment and ignore them: begin with td3_bc, iql, "
                 "cql or bc and leave engine as it is, or act with tasks='Gymnasium(environment=...)'"
+            )
+        if whole.run.engine is self and self.segment and whole.has(Hindsight):
+            yield Refusal(
+                f"Hindsight takes goals from the rest of an episode, and engine.segment cuts rows of {self.segment} steps out of it: "
+                "set engine.segment=0, for whole episodes"
             )
         if not self.correlation:
             return

@@ -17,10 +17,12 @@ from gimbal.config.own import LARGEST, learnable, told
 from gimbal.config.parts import broken, imported, label
 from gimbal.environments.attributes import adjust, check_grid, split, variants
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractGenerated, Moment
+from gimbal.environments.goals import ACHIEVED, DESIRED, PLAIN, Goals
 from gimbal.ops import stable_hash
 from gimbal.records import Task
 
 MOST_CHOICES = 1024  # combinations of several choices that are taken as one
+SUCCESS = "is_success"  # in the info of a step: whether its goal is reached, where an environment says so
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,12 +170,14 @@ class Environment(AbstractEnvironment):
             raise ValueError(
                 f"{self.source}.step returned {count}; it must return (observation, reward, terminated, truncated, info)"
             )
-        seen, reward, terminated, truncated, _ = answer
+        seen, reward, terminated, truncated, info = answer
+        success = info.get(SUCCESS) if isinstance(info, Mapping) else None
         return Moment(
             observation=self._shown(seen, "step"),
             reward=self._earned(reward),
             terminated=bool(terminated),
             truncated=bool(truncated),
+            success=None if success is None else bool(success),
         )
 
     def _shown(self, seen: Any, call: str) -> Float[np.ndarray, " O"]:
@@ -272,6 +276,40 @@ def _spaces(env: Any, source: str) -> tuple[Any, Any]:
                 f"{source} has the {name} {space!s:.80}, which holds no number; set a gymnasium space in the class or in its __init__"
             )
     return found
+
+
+def goals_of(source: str) -> Goals:
+    """The goals of an environment of this name; ValueError where it has none."""
+    from gymnasium import spaces
+
+    env = opened(source)
+    seen = env.observation_space
+    inner = seen.spaces if isinstance(seen, spaces.Dict) else {}
+    try:
+        reward = env.get_wrapper_attr("compute_reward")
+    except AttributeError:
+        reward = None
+    if not {ACHIEVED, DESIRED, PLAIN} <= inner.keys() or not callable(reward):
+        raise ValueError(
+            f"{source} has no goals: its observations must be a Dict of {PLAIN}, {ACHIEVED} and {DESIRED}, and it must have "
+            "compute_reward(achieved_goal, desired_goal, info); set store.hindsight=none, or give an environment that has them"
+        )
+    one, other = inner[ACHIEVED], inner[DESIRED]
+    if (
+        not all(isinstance(space, spaces.Box) and len(space.shape) == 1 for space in (one, other))
+        or one.shape != other.shape
+    ):
+        raise ValueError(
+            f"{source} has the goals {one} and {other}; both must be vectors (Box) of the same size, so that what was reached can be "
+            "wanted: give an environment with such goals, or set store.hindsight=none"
+        )
+    end_S = np.cumsum([spaces.flatdim(space) for space in inner.values()]).tolist()
+    place = {name: slice(end - spaces.flatdim(inner[name]), end) for name, end in zip(inner, end_S, strict=True)}
+    try:
+        terminated = env.get_wrapper_attr("compute_terminated")
+    except AttributeError:
+        terminated = None
+    return Goals(source, place[ACHIEVED], place[DESIRED], reward, terminated)
 
 
 def opened(source: str, **settings: Any) -> Any:

@@ -33,6 +33,7 @@ from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.best_of import BestOf
 from gimbal.policies.categorical import Categorical
 from gimbal.policies.deterministic import Deterministic
+from gimbal.policies.frozen_base import Residual
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.greedy import Greedy
 from gimbal.policies.one_step import OneStep
@@ -66,7 +67,7 @@ _NAMES = {
     **dict.fromkeys(ENVIRONMENTS, "tasks.environment"),
 }
 # Policies by action type.
-REAL, CHOICES = ((Gaussian, SquashedGaussian, Deterministic, OneStep, BestOf, Steered), (Categorical, Greedy))
+REAL, CHOICES = ((Gaussian, SquashedGaussian, Deterministic, OneStep, BestOf, Steered, Residual), (Categorical, Greedy))
 READ_BY = ("prompt", "answer", "answer_after", "system", "chat")  # fields of Dataset that determine how a row is read
 
 
@@ -332,7 +333,7 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
             f"{run.tasks.source} takes {'continuous' if world.real else 'discrete'} actions, which {type(run.policy).__name__} does "
             f"not sample: start from {_begin(run, world.real)}"
         )
-    if isinstance(run.policy, SquashedGaussian | Deterministic | OneStep | BestOf | Steered | Planned):
+    if isinstance(run.policy, SquashedGaussian | Deterministic | OneStep | BestOf | Steered | Residual | Planned):
         sizes["policy.bound"] = world.bound
     if isinstance(run.policy, Greedy):  # that of the recipe is the size of its own environment's returns
         sizes["policy.scale"] = 1.0

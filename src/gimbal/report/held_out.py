@@ -11,6 +11,7 @@ SOLVED = {"eval/pass@1": "held-out pass@1 (sampled)", "eval/greedy": "held-out a
 SCORE = {"eval/score": "held-out score (sampled)", "eval/greedy_score": "held-out score (greedy)"}
 RETURN = {"eval/score": "held-out return (sampled)", "eval/greedy_score": "held-out return (greedy)"}
 WORST = {"eval/worst/greedy_score": "held-out return (greedy) of the worst source"}
+SUCCESS = {"eval/greedy_success": "held-out success (greedy)"}  # by the environment's own word
 LOSS = {"eval/loss": "held-out loss", "eval/pair/accuracy": "held-out accuracy (pairs)"}
 SMALLER = " (smaller is better)"
 
@@ -53,7 +54,7 @@ def ranked(*evaluations: Mapping[str, Any]) -> dict[str, str]:
     if "eval/loss" in known:
         return LOSS
     if "eval/pass@1" not in known:
-        return measured if only else RETURN | {name: said for name, said in WORST.items() if name in known}
+        return measured if only else RETURN | {name: said for name, said in (WORST | SUCCESS).items() if name in known}
     if only:
         return SOLVED | measured
     if ever("eval/score") and not ever("eval/pass@1"):

@@ -13,6 +13,7 @@ import torch
 
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import AbstractEngine, Needed, Request, drained
+from gimbal.engines.episodes import SUCCESS
 from gimbal.environments.base import AbstractTasks
 from gimbal.learning.base import AbstractLearner, AbstractTrained, OfPolicy
 from gimbal.learning.learner import Learner
@@ -270,7 +271,8 @@ def evaluate(
         worst={name: min(each.values()) for name, each in kinds.items() if 1 < len(each) == len(tasks.sources)},
         shares=_shares(arrived) if isinstance(sampling, Sampling) else {},
         figures=of_all(rewards, [group for index, group in groups.items() if index % 2 == 0])
-        | of_all(rewards, [group for index, group in groups.items() if index % 2], "greedy_"),
+        | of_all(rewards, [group for index, group in groups.items() if index % 2], "greedy_")
+        | _successes(groups),
         error=float(np.std(score_T, ddof=1)) / math.sqrt(len(score_T)) if spread else None,
         rollouts=len(tasks) * (samples + 1),
         failed={reason: count for reason, count in failed.most_common() if count},
@@ -302,6 +304,15 @@ def _replied(
     unanswered = sum(len(group.episodes) for index, group in groups.items() if index not in whole)
     told = {i: answered(group, texts[i], rewards) if texts[i] else group for i, group in whole.items()}
     return told, unanswered
+
+
+def _successes(groups: Mapping[int, Group]) -> dict[str, float]:
+    """The share of episodes that ended with their goal reached, sampled and greedy, where environments say so."""
+    found: dict[str, list[float]] = {}
+    for index, group in groups.items():
+        name = f"greedy_{SUCCESS}" if index % 2 else SUCCESS
+        found.setdefault(name, []).extend(e.scores[SUCCESS] for e in group.episodes if SUCCESS in e.scores)
+    return {name: float(np.mean(said)) for name, said in found.items() if said}
 
 
 def _shares(arrived: Mapping[int, Sequence[Episode]]) -> dict[str, float]:

@@ -46,8 +46,8 @@ class HeldOut:
     """The evaluation: tasks with their own seed, sampled as in training (pass@1, pass@k) and greedily, before and after the run.
 
     ``every`` > 0 also evaluates every that many steps. ``save_best`` names the metric by which the best model is kept as RUN/best,
-    next to the last one in RUN/model: score (a return, where environments give it), pass@1, greedy, ..., or a figure of a reward as
-    the evaluation names it (data/coverage). The initial weights compete but are not saved again.
+    next to the last one in RUN/model: score (a return, where environments give it), greedy_success (where they say so), pass@1, ..., or
+    a figure of a reward as the evaluation names it (data/coverage). The initial weights compete but are not saved again.
     ``engine``, ``workflow`` and ``rewards`` default to the run's. With ``workflow=Demonstrated()`` the tasks hold written
     answers, and the evaluation is the run's loss on them (``eval/loss``, and ``eval/pair/accuracy`` for DPO).
     """
@@ -65,7 +65,8 @@ class HeldOut:
             raise ValueError(
                 f"held_out.samples must be at least 1 and held_out.every at least 0; got {self.samples} and {self.every}"
             )
-        figures = ("score", "greedy_score", "greedy", "loss", *(f"pass@{k}" for k in KS if k <= self.samples))
+        figures = ("score", "greedy_score", "success", "greedy_success", "greedy", "loss")
+        figures += tuple(f"pass@{k}" for k in KS if k <= self.samples)
         if self.save_best not in ("no", *figures) and "/" not in self.save_best:  # one with a bar is named by a reward
             raise ValueError(
                 f"held_out.save_best is {self.save_best}; it must be no or one of {', '.join(figures)}, or a figure of a reward, "

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gimbal.composition import TELLS_ERRORS, Composition, Refusal, Verdict
 from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec, Judge
+from gimbal.dataflow.replay.hindsight import Hindsight, Relabelling
 from gimbal.dataflow.replay.preferences import AbstractPriority, Uniform
 from gimbal.dataflow.replay.recorded import recorded, unlike
 from gimbal.dataflow.staleness import MaskStale
@@ -52,6 +53,8 @@ class Transitions(AbstractStoreSpec):
     None is the data's part of all that there is, as if they lay in the buffer from the start. Running statistics see only what comes
     in. ``replay/prior`` is the share that is drawn now.
 
+    ``hindsight`` draws steps as if other goals had been wanted, those of ``prior`` too; its environment must have goals.
+
     - ``capacity`` = the decisions of one step, ``update_to_data`` = 1 / ``minibatch``: one move on what has just come in.
     - ``share`` = 0: the same bits as without ``prior``.
     """
@@ -66,6 +69,7 @@ class Transitions(AbstractStoreSpec):
     preference: AbstractPriority = Uniform()
     prior: Minari | None = None
     share: float | None = HALF
+    hindsight: Hindsight | None = None
 
     def __post_init__(self) -> None:
         if self.capacity < 1 or self.minibatch < 1 or self.n < 1 or self.learning_starts < 0:
@@ -77,6 +81,11 @@ class Transitions(AbstractStoreSpec):
             raise ValueError(
                 f"Transitions.update_to_data is {self.update_to_data}; it is how often the weights move for each decision that comes "
                 "in, above 0 and at most 1000"
+            )
+        if self.hindsight is not None and self.n > 1:
+            raise ValueError(
+                f"Transitions.n is {self.n}, which adds up rewards of steps that were paid for another goal than hindsight gives them: "
+                "set store.n=1, or store.hindsight=none"
             )
         if self.share is not None and not 0 <= self.share <= 1:
             raise ValueError(
@@ -140,15 +149,20 @@ class Ring(AbstractStore):
         self.importance = math.nan  # mean, of this step's rows
         self.version = 0  # of the learner
         self.prior: Ring | None = None
+        self.relabelling: Relabelling | None = None
+        self.unlike = 0  # of all that came in, what hindsight would have paid otherwise
+        self.relabelled = math.nan  # the share of this step's rows with another reward
 
     def join(self, groups: Sequence[Group], version: int, judge: Judge) -> list[Group]:
         self.version = version
+        if self.spec.hindsight is not None and self.relabelling is None and groups:
+            self.relabelling = self.spec.hindsight.start(groups[0].task.source)
         return list(groups)
 
     def take(self, fresh: TrainBatch) -> TrainBatch:
         new, goes_on_K = each(fresh)
         self._enter(new, goes_on_K)
-        self.taken, self.importance = self.taken + 1, math.nan
+        self.taken, self.importance, self.relabelled = self.taken + 1, math.nan, math.nan
         due = self.spec.worth(self.entered) - self.moves
         new = _for_move(new, torch.full((new.shape[0],), FRESH))
         if self.spec.preference.by_error:
@@ -168,7 +182,7 @@ class Ring(AbstractStore):
         """So many rows for each move that is due, and the numbers of these moves."""
         number_K = torch.arange(self.moves, self.moves + due).repeat_interleave(each_has)
         place_K, ratio_K = self._drawn(due * each_has)
-        rows, preference = self._at(place_K), self.spec.preference
+        rows, preference = self._with_goals(self._at(place_K), place_K), self.spec.preference
         if preference.by_error:
             importance_MK = preference.importance(ratio_K.reshape(due, each_has))
             self.importance = float(importance_MK.mean())
@@ -185,6 +199,7 @@ class Ring(AbstractStore):
             rows, goes_on_K = recorded(spec.prior.recording)
             own = replace(spec, capacity=rows.shape[0], prior=None, preference=Uniform())
             self.prior = Ring(own, stable_hash("prior", self.seed))
+            self.prior.relabelling = self.relabelling
             self.prior._enter(rows, goes_on_K)
         return self.prior.held / (self.prior.held + self.held) if spec.share is None else spec.share
 
@@ -234,11 +249,32 @@ class Ring(AbstractStore):
         decisions = replace(steps, final_NO=every.final_NO[last_K], terminated_N=every.terminated_N[last_K])
         return replace(found, decisions=decisions, facts={**found.facts, AHEAD: torch.stack(ahead, -1)[:, None]})
 
+    def _with_goals(self, rows: TrainBatch, place_K: Int[Tensor, " K"]) -> TrainBatch:
+        """The rows at these places as hindsight would have them."""
+        hindsight = self.spec.hindsight
+        if hindsight is None or not hindsight.goals:
+            return rows
+        assert self.rows is not None and self.relabelling is not None, "what is drawn came in with the groups of a step"
+        oldest, capacity = self.entered - self.held, self.spec.capacity
+        in_order_A = (oldest + torch.arange(self.held)) % capacity
+        last_E = (~self.goes_on_P[in_order_A]).nonzero()[:, 0].numpy()  # the newest is the last of its episode
+        generator = philox("hindsight", self.seed, self.taken)
+        given_K, from_K = self.relabelling.chosen(generator, ((place_K - oldest) % capacity).numpy(), last_E)
+        every = self.rows.decisions
+        assert isinstance(every, Steps)
+        reached_KG = every.final_NO[in_order_A[torch.from_numpy(from_K)]][:, self.relabelling.goals.achieved]
+        found = self.relabelling(rows, given_K, reached_KG)
+        self.relabelled = float((found.column("reward_NS", self) != rows.column("reward_NS", self)).float().mean())
+        return found
+
     def _enter(self, new: TrainBatch, goes_on_K: Bool[Tensor, " K"]) -> None:
         count, capacity = new.shape[0], self.spec.capacity
         kept = slice(max(0, count - capacity), None)  # of a step that is larger than all there is room for
         place_K = ((self.entered + torch.arange(count)) % capacity)[kept]
         self.entered += count
+        if self.relabelling is not None:
+            self.unlike += self.relabelling.unlike(new)
+            self.relabelling.check(self.unlike, self.entered)
         self._grow(new, min(self.entered, capacity))
         assert self.rows is not None
         _write(self.rows, place_K, _map(lambda x: x[kept], new))
@@ -270,6 +306,10 @@ class Ring(AbstractStore):
             told["replay/prior"] = self._share()
         if not math.isnan(self.importance):
             told["replay/importance"] = self.importance
+        if self.relabelling is not None:
+            told["replay/unlike"] = self.unlike / max(1, self.entered)
+        if not math.isnan(self.relabelled):
+            told["replay/relabelled"] = self.relabelled
         return told | ({"replay/update_to_data": self.moves / since} if since else {})
 
     def state_dict(self) -> dict[str, Any]:
@@ -277,7 +317,8 @@ class Ring(AbstractStore):
         held = {} if rows is None else {**_tensors(rows), "facts": dict(rows.facts), "decisions": rows.decisions}
         counts = {"held": self.held, "entered": self.entered, "moves": self.moves, "taken": self.taken}
         errors = {"errors": self.error_P[: self.held].clone()} if self.spec.preference.by_error else {}
-        return {"rows": held, "goes_on": self.goes_on_P[: self.held].clone(), **errors, **counts}
+        unlike = {"unlike": self.unlike} if self.spec.hindsight is not None else {}
+        return {"rows": held, "goes_on": self.goes_on_P[: self.held].clone(), **errors, **unlike, **counts}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state["held"] > self.spec.capacity or (self.spec.capacity > state["held"] < state["entered"]):
@@ -286,6 +327,7 @@ class Ring(AbstractStore):
                 "continue with the capacity that it was saved with"
             )
         self.held, self.entered, self.moves, self.taken = (state[n] for n in ("held", "entered", "moves", "taken"))
+        self.unlike = state.get("unlike", 0)
         self.rows = TrainBatch(**state["rows"]) if state["rows"] else None
         self.goes_on_P = state["goes_on"]
         if self.spec.preference.by_error:

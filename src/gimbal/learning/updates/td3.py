@@ -12,7 +12,8 @@ from torch import Tensor
 
 from gimbal.composition import TELLS_ERRORS, Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
-from gimbal.dataflow.replay.transitions import MOVE
+from gimbal.dataflow.replay.recordings import Recordings
+from gimbal.dataflow.replay.transitions import MOVE, Transitions
 from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.better_actions import BetterActions
 from gimbal.learning.updates.off_policy import (
@@ -27,7 +28,9 @@ from gimbal.learning.updates.off_policy import (
     steps_of,
     summed,
 )
-from gimbal.policies.deterministic import Deterministic, DeterministicPolicy
+from gimbal.policies.clipped import AbstractClippedPolicy
+from gimbal.policies.deterministic import Deterministic
+from gimbal.policies.frozen_base import Residual, ResidualPolicy
 from gimbal.records import TrainBatch
 
 TARGET_POLICY = "target_policy"
@@ -74,7 +77,8 @@ class TD3(AbstractOffPolicy):
         policy        - sum w Q_1(o, pi(o)),   at every ``delay``-th move
 
     Q' and pi' follow Q and pi by ``tau`` after each move of them. The sampler adds noise to pi: see ``policies.Deterministic``,
-    whose ``explore`` goes from ``explore.first`` to ``explore.last``. ``imitation`` holds pi to recorded actions, for offline data.
+    whose ``explore`` goes from ``explore.first`` to ``explore.last``. ``imitation`` holds pi to recorded actions, for offline data. The
+    first ``burn_in`` moves are of Q alone: a pi that is good at the start would follow a Q that knows nothing (arXiv:1812.06298).
 
     - ``smoothing`` = 0, ``delay`` = 1, one critic: DDPG.
     - ``gamma`` = 0: Q is fitted to rewards.
@@ -90,9 +94,14 @@ class TD3(AbstractOffPolicy):
     reach: float = 0.5
     explore: Explore = Explore()
     imitation: Imitation | None = None
+    burn_in: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.burn_in < 0:
+            raise ValueError(
+                f"TD3.burn_in is {self.burn_in}; it is how many times the critic moves before the policy does, 0 or more"
+            )
         if self.delay < 1 or not self.smoothing >= 0 or not self.reach >= 0:
             raise ValueError(
                 f"TD3 has delay {self.delay} (moves of the critic for one of the policy, at least 1), smoothing {self.smoothing} and "
@@ -120,20 +129,24 @@ class TD3(AbstractOffPolicy):
         return frozenset({TELLS_ERRORS})
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        if not whole.has(Deterministic):
+        if not whole.has(Deterministic, Residual):
             yield Refusal(
                 f"TD3 sends its gradient through actions of a deterministic policy, but {type(whole.run.policy).__name__} is not one: "
                 "set policy='Deterministic(observations=..., actions=..., bound=...)'"
             )
+        if self.burn_in and not whole.has(Transitions, Recordings):
+            yield Refusal(
+                "update.burn_in counts the moves that a store samples, and there is none: store='Transitions()', or update.burn_in=0"
+            )
 
     def noises(self, models: Models, batch: TrainBatch) -> dict[str, Tensor]:
-        policy: DeterministicPolicy = models[POLICY]
+        policy: AbstractClippedPolicy = models[POLICY]
         n, s = batch.shape
         own = {SMOOTHING: policy.noise(models.random(SMOOTHING), n * s).reshape(n, s, -1)}
         return own if self._better is None else own | self._better.noises(models, batch, policy.actions)
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
-        policy: DeterministicPolicy = models[POLICY]
+        policy: AbstractClippedPolicy = models[POLICY]
         critic, steps, counted = models[CRITIC], steps_of(batch), counted_of(batch)
         weight_K, seen_KO = counted(batch.facts["weight"]), counted(steps.observation_NSO)
         normal_KO = policy.normal(seen_KO)
@@ -147,9 +160,11 @@ class TD3(AbstractOffPolicy):
         mode_KA = policy.mode(seen_KO)
         worth_K = critic(normal_KO, mode_KA)[:, 0]
         loss_K, told = -worth_K, {}
+        if isinstance(policy, ResidualPolicy):
+            told["residual/size"] = ((mode_KA - policy.of_base(seen_KO)) / policy.bound).abs().mean(-1)
         if self.imitation is not None:
             aim_KA, scale_K = counted(steps.action_NSA), counted(batch.facts[SCALE])
-            told, count_K = {"imitation/scale": scale_K}, 1.0
+            told, count_K = {**told, "imitation/scale": scale_K}, 1.0
             if better is not None:
                 aim_KA, count_K, chosen_K = better.aim(models, batch, normal_KO, mode_KA, policy.bound)
                 told |= {"better/share": chosen_K, "better/weight": count_K}
@@ -161,14 +176,17 @@ class TD3(AbstractOffPolicy):
     def _acts(self, batch: TrainBatch) -> bool:
         """Whether this move is one of the policy too."""
         number_N = batch.facts.get(MOVE)
-        return number_N is None or not (int(number_N[0]) + 1) % self.delay
+        if number_N is None:
+            return True
+        number = int(number_N[0])
+        return number >= self.burn_in and not (number + 1) % self.delay
 
     @torch.no_grad()
     def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         minibatch, told = super().survey(models, minibatch)
         if self.imitation is None or not self._acts(minibatch):
             return minibatch, told
-        policy: DeterministicPolicy = models[POLICY]
+        policy: AbstractClippedPolicy = models[POLICY]
         counted = counted_of(minibatch)
         seen_KO = counted(steps_of(minibatch).observation_NSO)
         size_K = models[CRITIC](policy.normal(seen_KO), policy.mode(seen_KO))[:, 0].abs()
@@ -182,7 +200,7 @@ class TD3(AbstractOffPolicy):
     @torch.no_grad()
     def _target(self, models: Models, batch: TrainBatch, by: str = TARGET) -> Float[Tensor, " K"]:
         """y of each step that counts, by this critic."""
-        policy: DeterministicPolicy = models[TARGET_POLICY]
+        policy: AbstractClippedPolicy = models[TARGET_POLICY]
         counted, bound = counted_of(batch), policy.bound
         next_KO = counted(steps_of(batch).next_NSO)
         noise_KA = (self.smoothing * counted(batch.facts[SMOOTHING])).clamp(-self.reach, self.reach)
