@@ -601,6 +601,15 @@ MECHANISMS: dict[str, Mechanism] = {
         expectile=differs("value/loss").by(update=replace(recipes.function("iql")().update, expectile=0.5)),
         update=differs("weight/mean").by(update=replace(recipes.function("iql")().update, beta=0.0)),
     ),
+    "famo2o": of(
+        "iql",
+        2,
+        sooner=FEW_RECORDED,
+        update=above("balance/spread")
+        .by(policy=recipes.function("iql")().policy, update=recipes.function("iql")().update)
+        .exactly(),
+        policy=above("balance/spread").by(policy=replace(recipes.function("famo2o")().policy, low=1.0, high=1.0)),
+    ),
     "fisor": of(
         "sac",
         2,

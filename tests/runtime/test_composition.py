@@ -78,6 +78,7 @@ from gimbal.recipes.papers.distillation.dmd2_gan import dmd2_gan
 from gimbal.recipes.papers.offline.bc import bc
 from gimbal.recipes.papers.offline.cql import cql
 from gimbal.recipes.papers.offline.fisor import fisor
+from gimbal.recipes.papers.offline.famo2o import famo2o
 from gimbal.recipes.papers.offline.fql import fql
 from gimbal.recipes.papers.offline.idql import idql
 from gimbal.recipes.papers.offline.iql import iql
@@ -153,6 +154,7 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     "the values of choices, and SquashedGaussian has none": replace(dqn(), policy=sac().policy),
     "LeastValues is played and not trained": replace(dqn(), policy=LeastValues(beside=("model",))),
     r"no density of real actions: policy='Gaussian": replace(iql(), policy=td3().policy),
+    r"and Gaussian is one policy: policy='Balanced": replace(famo2o(), policy=iql().policy),
     "draws actions without a density, which BehaviorCloning learns by": replace(bc(), policy=fql().policy),
     "reads its noise, and SquashedGaussian reads none": replace(fql(), policy=cql().policy),
     "whose proposals are scored, and OneStep proposes none": replace(idql(), policy=fql().policy),
