@@ -112,7 +112,13 @@ One file a claim: the question, the rule by which it is decided, the command, th
 ![Held-out pass@1 against age, and against the learning rate](dose.svg)
 
 """
-SCARCE = {"return": "return", "aims of the coder": "coder's", "draws are off by": "off", "seconds of CPU": "cpu"}
+SCARCE = {
+    "return": "return",
+    "aims of the coder": "coder's",
+    "draws are off by": "off",
+    "draws are off the policy by": "off_policy",
+    "seconds of CPU": "cpu",
+}
 TWO_FLOWS = {"return": "return", "seconds of CPU": "cpu"}
 PRIOR = {"return": "return", "recorded, of a minibatch": "prior", "seconds of CPU": "cpu"}
 ADDITIONS = {"return": "return", "weight by errors": "importance", "edited": "edited", "seconds of CPU": "cpu"}

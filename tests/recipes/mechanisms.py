@@ -695,6 +695,14 @@ MECHANISMS: dict[str, Mechanism] = {
         .by(update=replace(recipes.function("synther")().update, warmup=2, flow_steps=1))
         .exactly(),
     ),
+    "synther_guided": of(
+        "synther",
+        3,
+        sooner={**FEW_RECORDED, SyntheticReplay: {"warmup": 2}},
+        guidance=differs("synthetic/off_policy")
+        .by(update=replace(recipes.function("synther")().update, warmup=2))
+        .exactly(),
+    ),
     "a2pr": of(
         "td3_bc",
         2,

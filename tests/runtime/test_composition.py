@@ -42,6 +42,7 @@ from gimbal.learning.updates.cached_steps import CachedSteps
 from gimbal.learning.updates.discriminator import AdversarialLoss, RealSamples
 from gimbal.learning.updates.gradient_steps import GradientSteps
 from gimbal.learning.updates.path_distillation import PathDistillation, Teacher
+from gimbal.learning.updates.synthetic_replay import SyntheticReplay
 from gimbal.objectives import Reinforce
 from gimbal.objectives.base import AbstractMask
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
@@ -77,8 +78,8 @@ from gimbal.recipes.papers.distillation.dmd2 import dmd2
 from gimbal.recipes.papers.distillation.dmd2_gan import dmd2_gan
 from gimbal.recipes.papers.offline.bc import bc
 from gimbal.recipes.papers.offline.cql import cql
-from gimbal.recipes.papers.offline.fisor import fisor
 from gimbal.recipes.papers.offline.famo2o import famo2o
+from gimbal.recipes.papers.offline.fisor import fisor
 from gimbal.recipes.papers.offline.fql import fql
 from gimbal.recipes.papers.offline.idql import idql
 from gimbal.recipes.papers.offline.iql import iql
@@ -167,6 +168,11 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     r"update\.critic\.blocks is 1; set update\.critic\.blocks=0": replace(
         idql(),
         update=replace(idql().update, critic=replace(idql().update.critic, hidden=(64,), blocks=1, layer_norm=False)),
+    ),
+    "draws among many: update.guidance=0": replace(
+        synther(),
+        policy=iql().policy,
+        update=SyntheticReplay(inside=iql().update, guidance=1.0),
     ),
     r"the run makes 2500 moves.*update\.warmup=625": replace(synther(), steps=10),
     r"the noise of a frozen flow, and SquashedGaussian has none": replace(dsrl(), policy=sac().policy),

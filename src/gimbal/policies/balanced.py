@@ -21,8 +21,8 @@ SLOWEST = 10_000.0  # their base: the n-th pair goes round once in 2 pi SLOWEST^
 
 
 class BalancedPolicy(AbstractRealPolicy):
-    """a ~ N(bound tanh(f(o, e(beta))), exp(log_std)^2 T), where beta is ``low`` + (``high`` - ``low``) (u + 1) / 2 and u = tanh(g(o)) the
-    mode of a squashed Gaussian over balances. Actions are recorded as sampled; the environment clips them to its range."""
+    """a ~ N(bound tanh(f(o, e(beta))), exp(log_std)^2 T), where beta is ``low`` + (``high`` - ``low``) (u + 1) / 2 and u = tanh(g(o))
+    the mode of a squashed Gaussian over balances. Actions are recorded as sampled; the environment clips them to its range."""
 
     def __init__(
         self,
@@ -113,8 +113,8 @@ def waves(balance_K1: Float[Tensor, "K 1"]) -> Float[Tensor, "K W"]:
 @dataclass(frozen=True, kw_only=True)
 class Balanced(AbstractBoundedSpec):
     """A family of Gaussian policies, one for each balance beta in [``low``, ``high``] between the value of actions and the data, and a
-    model that picks beta by observation (FamO2O, arXiv:2310.17966): on ``observations`` inputs with ``actions`` continuous actions whose
-    means are in (-``bound``, ``bound``), or the one saved in the directory ``model``. ``ImplicitFamily`` trains both.
+    model that picks beta by observation (FamO2O, arXiv:2310.17966): on ``observations`` inputs with ``actions`` continuous actions
+    whose means are in (-``bound``, ``bound``), or the one saved in the directory ``model``. ``ImplicitFamily`` trains both.
 
     - ``low`` = ``high``: one Gaussian policy.
 

@@ -48,8 +48,8 @@ class ImplicitFamily(AbstractImplicitQ):
     - ``policy.low`` = ``policy.high`` = beta: IQL with that beta (and a policy whose mean is bounded).
     - ``policy.high`` = 0: behavior cloning.
 
-    Published: expectile .9 (mazes) and .7, most 100, all rates 3e-4, networks of 256 x 256, first ``uniform`` on recorded steps, then not,
-    on those and its own.
+    Published: expectile .9 (mazes) and .7, most 100, all rates 3e-4, networks of 256 x 256, first ``uniform`` on recorded steps, then
+    not, on those and its own.
 
     Confidence: verified; ours: one optimizer for family and balance model, a~ within the bound, and critics that a second run makes
     anew.
