@@ -57,12 +57,16 @@ ONLY = {
     "pyspiel": "environments/games.py",
     "diffusers": "policies/diffusers.py",
     "sklearn": "rewards/digits.py",
+    "scipy": "policies/program.py",
     "h5py": "environments/recording.py",
     "textarena": "environments/textarena.py",
     "textworld": "environments/textworld.py",
 }
 # Environments of our own are of its class.
-WORLDS = {("gymnasium", f"environments/{name}.py") for name in ("bounded_cart", "hypergrid", "point_maze", "tabular")}
+WORLDS = {
+    ("gymnasium", f"environments/{name}.py")
+    for name in ("bounded_cart", "coupled_bandit", "hypergrid", "point_maze", "tabular")
+}
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

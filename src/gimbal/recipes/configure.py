@@ -33,6 +33,7 @@ from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.balanced import Balanced
 from gimbal.policies.best_of import BestOf
 from gimbal.policies.categorical import Categorical
+from gimbal.policies.combinatorial import Combinatorial
 from gimbal.policies.control import AbstractBoundedSpec
 from gimbal.policies.deterministic import Deterministic
 from gimbal.policies.gaussian import Gaussian
@@ -68,7 +69,10 @@ _NAMES = {
     **dict.fromkeys(ENVIRONMENTS, "tasks.environment"),
 }
 # Policies by action type.
-REAL, CHOICES = ((Gaussian, SquashedGaussian, Deterministic, OneStep, BestOf, Steered, Balanced), (Categorical, Greedy))
+REAL, CHOICES = (
+    (Gaussian, SquashedGaussian, Deterministic, OneStep, BestOf, Steered, Balanced, Combinatorial),
+    (Categorical, Greedy),
+)
 READ_BY = ("prompt", "answer", "answer_after", "system", "chat")  # fields of Dataset that determine how a row is read
 
 
