@@ -40,6 +40,7 @@ from gimbal.environments.terminal import Terminal
 from gimbal.learning.renewal import RenewedReference
 from gimbal.learning.updates.better_actions import BetterActions
 from gimbal.learning.updates.forward_process import AdvantageWeightedMatching
+from gimbal.learning.updates.off_policy import Explore
 from gimbal.learning.updates.synthetic_replay import SyntheticReplay
 from gimbal.learning.updates.td3 import Imitation
 from gimbal.objectives import ClippedRatio, ClippedStep, ClippedWeight, KLPenalty, Reinforce, ValueLoss
@@ -600,6 +601,15 @@ MECHANISMS: dict[str, Mechanism] = {
         store=differs("q/mean").by(store=Once()),
         expectile=differs("value/loss").by(update=replace(recipes.function("iql")().update, expectile=0.5)),
         update=differs("weight/mean").by(update=replace(recipes.function("iql")().update, beta=0.0)),
+    ),
+    "sequoia": of(
+        "sac",
+        4,
+        sooner={Transitions: {"minibatch": 16, "learning_starts": 0}},
+        gamma=above("program/solved").by(update=replace(recipes.function("sequoia")().update, gamma=0.0)),
+        explore=differs("explore").by(
+            update=replace(recipes.function("sequoia")().update, explore=Explore(first=1.0, last=1.0))
+        ),
     ),
     "famo2o": of(
         "iql",

@@ -63,6 +63,7 @@ from gimbal.recipes.papers.control.pendulum import pendulum
 from gimbal.recipes.papers.control.pets import pets
 from gimbal.recipes.papers.control.rlpd import rlpd
 from gimbal.recipes.papers.control.sac import sac
+from gimbal.recipes.papers.control.sequoia import sequoia
 from gimbal.recipes.papers.control.td3 import td3
 from gimbal.recipes.papers.denoising.branch_grpo import branch_grpo
 from gimbal.recipes.papers.denoising.dance_grpo import dance_grpo
@@ -153,6 +154,7 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     ),
     "a deterministic policy, but SquashedGaussian is not one": replace(td3(), policy=sac().policy),
     "the values of choices, and SquashedGaussian has none": replace(dqn(), policy=sac().policy),
+    "the values of sets of actions, and SquashedGaussian has none": replace(sequoia(), policy=sac().policy),
     "LeastValues is played and not trained": replace(dqn(), policy=LeastValues(beside=("model",))),
     r"no density of real actions: policy='Gaussian": replace(iql(), policy=td3().policy),
     r"and Gaussian is one policy: policy='Balanced": replace(famo2o(), policy=iql().policy),

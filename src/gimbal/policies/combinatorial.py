@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -31,7 +31,7 @@ class CombinatorialPolicy(AbstractImplicitPolicy):
         observations: int,
         actions: int,
         hidden: list[int],
-        rows: list[list[float]],
+        rows: Sequence[Sequence[float]],
         limits: list[float],
         scale: float,
         seed: int,
@@ -39,7 +39,7 @@ class CombinatorialPolicy(AbstractImplicitPolicy):
         super().__init__()
         self.bounded(observations, actions, hidden, 1.0, False)
         self.config = {name: self.config[name] for name in ("observations", "actions", "hidden")}
-        self.config |= {"rows": rows, "limits": limits, "scale": scale}
+        self.config |= {"rows": [list(row) for row in rows], "limits": limits, "scale": scale}
         self.scale = scale
         self.program = Program(np.array(rows, float), np.array(limits, float))
         self.net = relu_mlp([observations + actions, *hidden, 1], seed)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-Layer = tuple[Float[np.ndarray, "J I"], Float[np.ndarray, " J"]]  # weights and biases of a linear layer
+Layer = tuple[np.ndarray, np.ndarray]  # weights [J, I] and biases [J] of a linear layer; J and I are other ones in each
 
 
 class Program:
@@ -36,7 +36,7 @@ class Program:
             found_J = np.minimum(found_J, (np.take_along_axis(gain_JI, order_JI, 1) * part_JI).sum(1))
         return found_J
 
-    def best(self, layers: Sequence[Layer]) -> Float[np.ndarray, " I"]:
+    def best(self, layers: Sequence[Layer]) -> Float[np.ndarray, " X"]:
         """The x of the largest value."""
         try:
             from scipy.optimize import Bounds, LinearConstraint, milp
