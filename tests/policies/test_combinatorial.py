@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gimbal.policies.combinatorial import Combinatorial
-from gimbal.policies.program import Program
+from gimbal.policies.program import BinaryProgram
 
 pytest.importorskip("scipy")
 
@@ -49,14 +49,14 @@ def test_no_feasible_action_is_better_than_the_programs(hidden, seed):
 
 def test_without_hidden_layers_it_is_a_knapsack():
     """Worth 6 and 5 and 5 at 4, 3 and 3 of 6: the two of 5, not the best by itself."""
-    program = Program(np.array([[4.0, 3.0, 3.0]]), np.array([6.0]))
+    program = BinaryProgram(np.array([[4.0, 3.0, 3.0]]), np.array([6.0]))
     assert program.best([(np.array([[6.0, 5.0, 5.0]]), np.zeros(1))]).tolist() == [0, 1, 1]
     assert program.best([(np.array([[-1.0, -2.0, 0.5]]), np.zeros(1))]).tolist() == [0, 0, 1]
 
 
 def test_bounds_by_the_rows_are_bounds_and_tighter_than_all_of_it():
     spec = TIGHT
-    program, feasible = Program(np.array(spec.rows), np.array(spec.limits)), every(spec)
+    program, feasible = BinaryProgram(np.array(spec.rows), np.array(spec.limits)), every(spec)
     gain = np.random.default_rng(0).uniform(0, 1, (20, 6))
     bound = program.most(gain)
     assert (bound >= (gain @ feasible.T).max(1) - 1e-9).all() and (bound < gain.sum(1)).all()

@@ -17,7 +17,7 @@ from gimbal.composition import Composition, Verdict
 from gimbal.policies.base import AbstractPolicySpec, Family
 from gimbal.policies.control import NO_DENSITY, made, output_of, relu_mlp, without_density
 from gimbal.policies.implicit import AbstractImplicitPolicy
-from gimbal.policies.program import Program
+from gimbal.policies.program import BinaryProgram
 
 
 class CombinatorialPolicy(AbstractImplicitPolicy):
@@ -41,7 +41,7 @@ class CombinatorialPolicy(AbstractImplicitPolicy):
         self.config = {name: self.config[name] for name in ("observations", "actions", "hidden")}
         self.config |= {"rows": [list(row) for row in rows], "limits": limits, "scale": scale}
         self.scale = scale
-        self.program = Program(np.array(rows, float), np.array(limits, float))
+        self.program = BinaryProgram(np.array(rows, float), np.array(limits, float))
         self.net = relu_mlp([observations + actions, *hidden, 1], seed)
         self.register_buffer("explore", torch.ones(()))
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 Layer = tuple[np.ndarray, np.ndarray]  # weights [J, I] and biases [J] of a linear layer; J and I are other ones in each
 
 
-class Program:
+class BinaryProgram:
     """max_x net(x) over x in {0, 1}^I with rows x <= limits, for a network of linear layers with ReLU between them and one output.
 
     With bounds L <= W x + b <= U of each unit, which follow from x in [0, 1]^I, the ReLU x' = max(0, W x + b) is, where L < 0 < U,
