@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from gimbal.ops import philox
 
@@ -113,14 +113,14 @@ def ahead(value_S: Float[np.ndarray, " S"], chance_SAJ: Float[np.ndarray, "S A J
     return left[..., 0]
 
 
-def playing(action_SI: Float[np.ndarray, "S I"]) -> Float[np.ndarray, "S A"]:
+def playing(action_SI: Shaped[np.ndarray, "S I"]) -> Float[np.ndarray, "S A"]:
     """The policy that sends these workers in each of ``states``."""
     return (action_SI[:, None] == sets()[None]).all(-1).astype(float)
 
 
 def myopic() -> Float[np.ndarray, "S A"]:
     """The policy that looks at the reward of the next step alone."""
-    return playing(sets()[(chances(states(), sets()) @ worth()).argmax(1)].astype(float))
+    return playing(sets()[(chances(states(), sets()) @ worth()).argmax(1)])
 
 
 def returns(policy_SA: Float[np.ndarray, "S A"] | None = None) -> float:
