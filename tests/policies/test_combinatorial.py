@@ -64,7 +64,7 @@ def test_bounds_by_the_rows_are_bounds_and_tighter_than_all_of_it():
 
 def test_it_explores_by_feasible_actions_to_which_nothing_can_be_added():
     policy = TIGHT.load(0)
-    noise = torch.rand(400, 7, generator=torch.Generator().manual_seed(0))
+    noise = torch.randn(400, 7, generator=torch.Generator().manual_seed(0))
     seen = SEEN[:1].expand(400, -1)
     action, _ = policy.draw(seen, noise, torch.ones(400))
     rows, limits = np.array(TIGHT.rows), np.array(TIGHT.limits)

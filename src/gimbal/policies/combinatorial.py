@@ -67,12 +67,12 @@ class CombinatorialPolicy(AbstractImplicitPolicy):
 
     def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S X"]:
         """Whether it explores, and the order in which it would then add things."""
-        return torch.from_numpy(generator.random((steps, 1 + self.actions), dtype=np.float32))
+        return torch.from_numpy(generator.standard_normal((steps, 1 + self.actions), dtype=np.float32))
 
     def draw(
         self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B X"], temperature_B: Float[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B A"], Float[Tensor, " B"]]:
-        tries_B = (noise_BA[:, 0] < self.explore.float()) & (temperature_B > 0)
+        tries_B = (torch.special.ndtr(noise_BA[:, 0]) < self.explore.float()) & (temperature_B > 0)
         action_BA = torch.zeros(len(observation_BO), self.actions, device=observation_BO.device)
         if bool(tries_B.any()):
             action_BA[tries_B] = self.added(noise_BA[tries_B, 1:])
