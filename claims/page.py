@@ -25,6 +25,7 @@ import cases  # noqa: E402
 import cases_page  # noqa: E402
 import closed_form  # noqa: E402
 import closed_form_page  # noqa: E402
+import combinatorial  # noqa: E402
 import composed  # noqa: E402
 import composed_page  # noqa: E402
 import control  # noqa: E402
@@ -57,6 +58,7 @@ import graded  # noqa: E402
 import grid  # noqa: E402
 import grid_page  # noqa: E402
 import group_matching  # noqa: E402
+import half_good  # noqa: E402
 import holds  # noqa: E402
 import holds_page  # noqa: E402
 import horizon  # noqa: E402
@@ -117,7 +119,15 @@ DOSE = """## Stale data, a coarse sampler, and a price on discrepancy (`dose.py`
 ![Held-out pass@1 against age, and against the learning rate](dose.svg)
 
 """
-SCARCE = {"return": "return", "aims of the coder": "coder's", "draws are off by": "off", "seconds of CPU": "cpu"}
+SCARCE = {
+    "return": "return",
+    "aims of the coder": "coder's",
+    "draws are off by": "off",
+    "draws are off the policy by": "off_policy",
+    "seconds of CPU": "cpu",
+}
+HALF_GOOD = {"return": "return", "balance higher where poor by": "follows", "seconds of CPU": "cpu"}
+COMBINATORIAL = {"return": "return", "seconds of CPU": "cpu"}
 TWO_FLOWS = {"return": "return", "seconds of CPU": "cpu"}
 PRIOR = {"return": "return", "recorded, of a minibatch": "prior", "seconds of CPU": "cpu"}
 ADDITIONS = {"return": "return", "weight by errors": "importance", "edited": "edited", "seconds of CPU": "cpu"}
@@ -280,7 +290,9 @@ def pages() -> dict[str, str]:
         tuned(residual, "A frozen policy that is corrected", RESIDUAL),
         tuned(goals, "Goals that were reached, for those that were wanted", GOALS),
         tuned(scarce, "Few good actions among few recorded episodes", SCARCE),
+        tuned(half_good, "Recorded actions that are good in half of the states", HALF_GOOD),
         tuned(two_flows, "Two flows at once", TWO_FLOWS),
+        tuned(combinatorial, "Sets of workers to send", COMBINATORIAL),
         tuned(robust, "Caution where transitions are not as they were", ROBUST),
         tuned(families, "Worst cases of a family, one at a time", FAMILIES),
         two_modes_page.section(campaign.load(two_modes.RECORD)),

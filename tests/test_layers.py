@@ -57,6 +57,7 @@ ONLY = {
     "pyspiel": "environments/games.py",
     "diffusers": "policies/diffusers.py",
     "sklearn": "rewards/digits.py",
+    "scipy": "policies/program.py",
     "h5py": "environments/recording.py",
     "textarena": "environments/textarena.py",
     "textworld": "environments/textworld.py",
@@ -64,7 +65,7 @@ ONLY = {
 # Environments of our own are of its class.
 WORLDS = {
     ("gymnasium", f"environments/{name}.py")
-    for name in ("bounded_cart", "hypergrid", "point_maze", "point_reach", "tabular")
+    for name in ("bounded_cart", "coupled_bandit", "hypergrid", "point_maze", "point_reach", "tabular")
 }
 FILES = sorted(SOURCE.rglob("*.py"))
 

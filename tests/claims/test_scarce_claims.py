@@ -1,6 +1,7 @@
 """Claims on few good recorded actions and on two flows at once: their arms are what they are named after, verdicts by the record."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def runs(claim, **ends):
 def test_verdicts_on_scarce_data_and_two_flows_follow_the_rule():
     assert tuned_page.rule(scarce, runs(scarce, a2pr=-300.0)).count("| yes |") == 3
     assert tuned_page.rule(scarce, runs(scarce, a2pr=-300.0, td3=-200.0)).count("| no: below |") == 1
-    assert tuned_page.rule(scarce, runs(scarce)).count("| undecided |") == 4
+    assert tuned_page.rule(scarce, runs(scarce)).count("| undecided |") == 5
     assert tuned_page.rule(two_flows, runs(two_flows, half=-300.0, both=-200.0)).count("| yes |") == 2
 
 
@@ -49,8 +50,9 @@ def test_arms_on_scarce_data_differ_in_what_they_are_named_after(tmp_path):
     drawing = found["synther"]
     assert drawing.update.inside == found["td3_bc"].update and drawing.update.share == 0.5
     # As many moves of the policy's update in each.
+    assert found["guided"].update == replace(drawing.update, guidance=3.0)
     moves = {arm: run.steps * run.store.moves for arm, run in found.items()}
-    assert moves.pop("synther") - drawing.update.warmup == 5000 and set(moves.values()) == {5000}
+    assert moves.pop("synther") == moves.pop("guided") == drawing.update.warmup + 5000 and set(moves.values()) == {5000}
 
 
 def test_how_far_draws_are_off_is_measured_by_the_pendulum_itself():
@@ -86,4 +88,5 @@ def test_two_flows_clone_parts_that_share_no_episode(tmp_path, monkeypatch):
 def test_recorded_runs_on_scarce_data_show_their_mechanisms():
     for run in campaign.load(scarce.RECORD):
         assert (0 < run.get("coder's", 0) < 1) == (run["arm"] == "a2pr")
-        assert (0 < run.get("off", 0) < 1) == (run["arm"] == "synther")
+        assert (0 < run.get("off", 0) < 1) == (run["arm"] in ("synther", "guided"))
+        assert (0 < run.get("off_policy", 0) < 0.32) == (run["arm"] == "guided")

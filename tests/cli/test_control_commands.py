@@ -143,8 +143,8 @@ SMALL = {  # settings of a tiny run, by recipe
     **dict.fromkeys(("sac", "td3", "dqn", "rlpd", "expo", "swd", "her"), OFF_POLICY),
     "mbpo": (*OFF_POLICY, "update_to_data=1", "policy.hidden=(8,)"),
     "pets": (*OFF_POLICY, "policy.planner.candidates=4", "policy.planner.horizon=3"),
-    **dict.fromkeys(("bc", "td3_bc", "a2pr", "iql", "cql", "fql", "idql"), RECORDED),
-    "synther": (*RECORDED, "update.warmup=1"),
+    **dict.fromkeys(("bc", "td3_bc", "a2pr", "iql", "famo2o", "cql", "fql", "idql"), RECORDED),
+    **dict.fromkeys(("synther", "synther_guided"), (*RECORDED, "update.warmup=1")),
     **dict.fromkeys(("cartpole", "pendulum", "demo"), WHOLE),
 }
 

@@ -16,7 +16,13 @@ from gimbal.learning.updates.dqn import DQN
 from gimbal.learning.updates.feasibility import FeasibilityGuided
 from gimbal.learning.updates.flow_q import START, TIME
 from gimbal.learning.updates.off_policy import steps_of
-from gimbal.learning.updates.synthetic_replay import DRAWN, TRANSITIONS, SyntheticReplay, transitions
+from gimbal.learning.updates.synthetic_replay import (
+    DRAWN,
+    TRANSITIONS,
+    SyntheticReplay,
+    TransitionFlow,
+    transitions,
+)
 from gimbal.learning.updates.td3 import TD3, Imitation
 from gimbal.policies.deterministic import Deterministic
 from gimbal.runtime import compose
@@ -153,6 +159,60 @@ def test_what_is_drawn_obeys_the_rule_of_the_data():
     assert float(seen[ended, 2].mean()) > 1.0 > float(seen[~ended, 2].mean())
 
 
+FIXED = Deterministic(observations=3, actions=2, hidden=(8,), bound=BOUND)
+IMITATES = TD3(critic=INSIDE.critic, delay=1, imitation=Imitation(), optimization=INSIDE.optimization)
+
+
+def test_guidance_is_its_equation_and_0_is_the_flows_own_draws():
+    found = {}
+    for guidance in (0.0, 2.0):
+        made = learner_of(replace(SMALL, inside=IMITATES, share=1.0, guidance=guidance), FIXED)
+        prepared, surveyed = ready(made, drawn())
+        found[guidance] = transitions(surveyed)
+        flow, policy, start = made.models[TRANSITIONS], made.policy, prepared.facts[DRAWN][:, 0]
+        mean, std = flow.units.mean_O, (flow.units.variance_O + 1e-8).sqrt()
+
+        def end(x, t, flow=flow):
+            return x + (1 - t) * flow.flow.net(torch.cat([x, torch.full((8, 1), t)], -1))
+
+        x = start
+        for number in range(3):
+            t = number / 3
+            to = end(x, t).detach().requires_grad_()
+            raw = mean + std * to
+            density = -((raw[:, 3:5] - policy.mode(raw[:, :3].detach())) / BOUND).square().sum() / 2
+            (pull,) = torch.autograd.grad(density, to)
+            x = (x + ((end(x, t) - x) / (1 - t) + guidance * (1 - t) / ((1 - t) ** 2 + t**2) * pull) / 3).detach()
+        torch.testing.assert_close(found[guidance][:, 3:5], (mean + std * x)[:, 3:5].clamp(-BOUND, BOUND))
+    plain = learner_of(replace(SMALL, inside=IMITATES, share=1.0), FIXED)
+    assert torch.equal(found[0.0], transitions(ready(plain, drawn())[1]))
+    assert torch.equal(plain.models[TRANSITIONS].follow(start, 3), flow.follow(start, 3))
+
+
+def test_guided_draws_are_nearer_to_the_policy_the_more_they_are_pulled():
+    """Of actions N(0, 1) in the data and N(m, b^2) in the policy, draws are near the product: between the two means."""
+    apart = []
+    for guidance in (0.0, 0.5, 1.0, 2.0):
+        made = learner_of(replace(SMALL, inside=IMITATES, share=1.0, guidance=guidance), FIXED)
+        apart.append(made.method.survey(made.models, made.prepare(drawn()))[1]["synthetic/off_policy"])
+    assert apart == sorted(apart, reverse=True) and apart[-1] < 0.5 * apart[0], apart
+
+
+def test_a_guide_of_a_unit_gaussian_leads_to_the_product():
+    """x ~ N(0, 1), pulled to N(m, 1)^g: a mean of g m / (1 + g), to second order in g."""
+    flow = TransitionFlow(1, 1, (4,), 0)
+
+    def exact(none, x, t):  # the velocity of N(0, 1) to N(0, 1)
+        return (2 * t - 1) / (t**2 + (1 - t) ** 2) * x
+
+    flow.flow.forward = exact
+    noise = torch.randn(4000, 5, generator=torch.Generator().manual_seed(0))
+    for g in (0.05, 0.2):
+        ends = flow.follow(noise, 100, lambda x, g=g: g * (2.0 - x))
+        assert float(ends.mean()) == pytest.approx(2 * g / (1 + g), rel=g, abs=0.02)
+    assert torch.equal(flow.follow(noise, 10, lambda x: 0 * x), flow.follow(noise, 10))
+
+
 def test_micro_batches_change_nothing():
     found = []
     for tokens in (16384, 3):
@@ -183,6 +243,9 @@ def test_it_goes_on_where_it_was_saved():
         ({"warmup": -1}, "counts moves from 0"),
         ({"flow_steps": 0}, "flow_steps 0, at least 1"),
         ({"hidden": ()}, "widths of the flow's layers"),
+        ({"guidance": -1.0}, "guidance is -1.0: how much"),
+        ({"guidance": math.nan}, "guidance is nan"),
+        ({"guidance": 1.0, "share": 0.0}, "no draws to guide"),
         ({"flow_learning_rate": math.inf}, "flow_learning_rate inf"),
         ({"inside": FeasibilityGuided(critic=INSIDE.critic)}, "learns by choices or costs"),
         ({"inside": DQN()}, "learns by choices or costs"),

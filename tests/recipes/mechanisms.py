@@ -41,6 +41,7 @@ from gimbal.environments.terminal import Terminal
 from gimbal.learning.renewal import RenewedReference
 from gimbal.learning.updates.better_actions import BetterActions
 from gimbal.learning.updates.forward_process import AdvantageWeightedMatching
+from gimbal.learning.updates.off_policy import Explore
 from gimbal.learning.updates.synthetic_replay import SyntheticReplay
 from gimbal.learning.updates.td3 import TD3, Imitation
 from gimbal.objectives import ClippedRatio, ClippedStep, ClippedWeight, KLPenalty, Reinforce, ValueLoss
@@ -622,6 +623,24 @@ MECHANISMS: dict[str, Mechanism] = {
         expectile=differs("value/loss").by(update=replace(recipes.function("iql")().update, expectile=0.5)),
         update=differs("weight/mean").by(update=replace(recipes.function("iql")().update, beta=0.0)),
     ),
+    "sequoia": of(
+        "sac",
+        4,
+        sooner={Transitions: {"minibatch": 16, "learning_starts": 0}},
+        gamma=above("program/solved").by(update=replace(recipes.function("sequoia")().update, gamma=0.0)),
+        explore=differs("explore").by(
+            update=replace(recipes.function("sequoia")().update, explore=Explore(first=1.0, last=1.0))
+        ),
+    ),
+    "famo2o": of(
+        "iql",
+        2,
+        sooner=FEW_RECORDED,
+        update=above("balance/spread")
+        .by(policy=recipes.function("iql")().policy, update=recipes.function("iql")().update)
+        .exactly(),
+        policy=above("balance/spread").by(policy=replace(recipes.function("famo2o")().policy, low=1.0, high=1.0)),
+    ),
     "fisor": of(
         "sac",
         2,
@@ -705,6 +724,14 @@ MECHANISMS: dict[str, Mechanism] = {
         update=above("synthetic/share").by(update=recipes.function("td3_bc")().update).exactly(),
         flow_steps=differs("synthetic/spread")
         .by(update=replace(recipes.function("synther")().update, warmup=2, flow_steps=1))
+        .exactly(),
+    ),
+    "synther_guided": of(
+        "synther",
+        3,
+        sooner={**FEW_RECORDED, SyntheticReplay: {"warmup": 2}},
+        guidance=differs("synthetic/off_policy")
+        .by(update=replace(recipes.function("synther")().update, warmup=2))
         .exactly(),
     ),
     "a2pr": of(

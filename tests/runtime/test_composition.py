@@ -43,6 +43,7 @@ from gimbal.learning.updates.cached_steps import CachedSteps
 from gimbal.learning.updates.discriminator import AdversarialLoss, RealSamples
 from gimbal.learning.updates.gradient_steps import GradientSteps
 from gimbal.learning.updates.path_distillation import PathDistillation, Teacher
+from gimbal.learning.updates.synthetic_replay import SyntheticReplay
 from gimbal.objectives import Reinforce
 from gimbal.objectives.base import AbstractMask
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
@@ -65,6 +66,7 @@ from gimbal.recipes.papers.control.pets import pets
 from gimbal.recipes.papers.control.residual import residual
 from gimbal.recipes.papers.control.rlpd import rlpd
 from gimbal.recipes.papers.control.sac import sac
+from gimbal.recipes.papers.control.sequoia import sequoia
 from gimbal.recipes.papers.control.td3 import td3
 from gimbal.recipes.papers.denoising.branch_grpo import branch_grpo
 from gimbal.recipes.papers.denoising.dance_grpo import dance_grpo
@@ -80,6 +82,7 @@ from gimbal.recipes.papers.distillation.dmd2 import dmd2
 from gimbal.recipes.papers.distillation.dmd2_gan import dmd2_gan
 from gimbal.recipes.papers.offline.bc import bc
 from gimbal.recipes.papers.offline.cql import cql
+from gimbal.recipes.papers.offline.famo2o import famo2o
 from gimbal.recipes.papers.offline.fisor import fisor
 from gimbal.recipes.papers.offline.fql import fql
 from gimbal.recipes.papers.offline.idql import idql
@@ -158,8 +161,10 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
         residual(), store=Once(), update=replace(residual().update, burn_in=5)
     ),
     "the values of choices, and SquashedGaussian has none": replace(dqn(), policy=sac().policy),
+    "the values of sets of actions, and SquashedGaussian has none": replace(sequoia(), policy=sac().policy),
     "LeastValues is played and not trained": replace(dqn(), policy=LeastValues(beside=("model",))),
     r"no density of real actions: policy='Gaussian": replace(iql(), policy=td3().policy),
+    r"and Gaussian is one policy: policy='Balanced": replace(famo2o(), policy=iql().policy),
     "draws actions without a density, which BehaviorCloning learns by": replace(bc(), policy=fql().policy),
     "reads its noise, and SquashedGaussian reads none": replace(fql(), policy=cql().policy),
     "whose proposals are scored, and OneStep proposes none": replace(idql(), policy=fql().policy),
@@ -172,6 +177,11 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     r"update\.critic\.blocks is 1; set update\.critic\.blocks=0": replace(
         idql(),
         update=replace(idql().update, critic=replace(idql().update.critic, hidden=(64,), blocks=1, layer_norm=False)),
+    ),
+    "draws among many: update.guidance=0": replace(
+        synther(),
+        policy=iql().policy,
+        update=SyntheticReplay(inside=iql().update, guidance=1.0),
     ),
     r"the run makes 2500 moves.*update\.warmup=625": replace(synther(), steps=10),
     r"the noise of a frozen flow, and SquashedGaussian has none": replace(dsrl(), policy=sac().policy),

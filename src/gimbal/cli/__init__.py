@@ -34,6 +34,7 @@ Run gimbal COMMAND --help for details. --debug (or GIMBAL_DEBUG=1) shows the tra
 EXTRAS = {
     "gymnasium": "control",
     "h5py": "offline",
+    "scipy": "combinatorial",
     "ray": "ray",
     "vllm": "vllm",
     "peft": "peft",

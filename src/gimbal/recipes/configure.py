@@ -30,8 +30,11 @@ from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
 from gimbal.learning.updates.steered_flow import SteeredFlow
 from gimbal.learning.updates.synthetic_replay import SyntheticReplay
 from gimbal.learning.updates.td3 import TD3
+from gimbal.policies.balanced import Balanced
 from gimbal.policies.best_of import BestOf
 from gimbal.policies.categorical import Categorical
+from gimbal.policies.combinatorial import Combinatorial
+from gimbal.policies.control import AbstractBoundedSpec
 from gimbal.policies.deterministic import Deterministic
 from gimbal.policies.frozen_base import Residual
 from gimbal.policies.gaussian import Gaussian
@@ -67,7 +70,10 @@ _NAMES = {
     **dict.fromkeys(ENVIRONMENTS, "tasks.environment"),
 }
 # Policies by action type.
-REAL, CHOICES = ((Gaussian, SquashedGaussian, Deterministic, OneStep, BestOf, Steered, Residual), (Categorical, Greedy))
+REAL, CHOICES = (
+    (Gaussian, SquashedGaussian, Deterministic, OneStep, BestOf, Steered, Balanced, Combinatorial, Residual),
+    (Categorical, Greedy),
+)
 READ_BY = ("prompt", "answer", "answer_after", "system", "chat")  # fields of Dataset that determine how a row is read
 
 
@@ -333,7 +339,7 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
             f"{run.tasks.source} takes {'continuous' if world.real else 'discrete'} actions, which {type(run.policy).__name__} does "
             f"not sample: start from {_begin(run, world.real)}"
         )
-    if isinstance(run.policy, SquashedGaussian | Deterministic | OneStep | BestOf | Steered | Residual | Planned):
+    if isinstance(run.policy, AbstractBoundedSpec | Planned):
         sizes["policy.bound"] = world.bound
     if isinstance(run.policy, Greedy):  # that of the recipe is the size of its own environment's returns
         sizes["policy.scale"] = 1.0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -24,11 +25,13 @@ from gimbal.learning.updates.model_learning import fresh, single_steps
 from gimbal.learning.updates.off_policy import BACKED, DISCOUNT, AbstractOffPolicy, counted_of, means, steps_of, summed
 from gimbal.ops import stable_hash
 from gimbal.policies.control import Steps
-from gimbal.policies.flow import Velocity
+from gimbal.policies.deterministic import Deterministic, DeterministicPolicy
+from gimbal.policies.flow import Velocity, followed
 from gimbal.policies.normalizer import Normalizer
 from gimbal.records import TrainBatch
 
 TRANSITIONS = "transitions"
+Pull = Callable[[Tensor], Tensor]
 REAL, DRAWN = "transition/real", "noise/drawn"  # facts [N, 1, D]: what was recorded, and from which noise a flow begins
 
 
@@ -42,9 +45,20 @@ class TransitionFlow(nn.Module):
         self.units = Normalizer(sum(self.sizes))
         self.flow = Velocity(0, sum(self.sizes), hidden, seed)
 
-    def follow(self, noise_KD: Float[Tensor, "K D"], steps: int) -> Float[Tensor, "K D"]:
-        """Where it leads from this noise, in units of the spread."""
-        return self.flow.follow(noise_KD[:, :0], noise_KD, steps)
+    def follow(self, noise_KD: Float[Tensor, "K D"], steps: int, pull: Pull | None = None) -> Float[Tensor, "K D"]:
+        """Where it leads from this noise, in units of the spread; with a ``pull``, which says where an end should rather be, by
+
+            v + (1 - t) / ((1 - t)^2 + t^2) pull(x_t + (1 - t) v)
+
+        The factor is what a score counts in a velocity, (1 - t) / t, times the slope of the expected end in x_t for x ~ N(0, 1)."""
+        if pull is None:
+            return self.flow.follow(noise_KD[:, :0], noise_KD, steps)
+
+        def pulled(none_KO: Tensor, x_KD: Tensor, time_K1: Tensor) -> Tensor:
+            way_KD, rest_K1 = self.flow(none_KO, x_KD, time_K1), 1 - time_K1
+            return way_KD + rest_K1 / (rest_K1**2 + time_K1**2) * pull(x_KD + rest_K1 * way_KD)
+
+        return followed(pulled, noise_KD[:, :0], noise_KD, steps)
 
     def apart(
         self, x_KD: Float[Tensor, "K D"], start_KD: Float[Tensor, "K D"], time_K1: Float[Tensor, "K 1"]
@@ -52,10 +66,21 @@ class TransitionFlow(nn.Module):
         """Flow matching on the way to these transitions."""
         return self.flow.apart(x_KD[:, :0], self.units(x_KD), start_KD, time_K1)
 
+    def towards(self, policy: DeterministicPolicy, unit_KD: Float[Tensor, "K D"]) -> Float[Tensor, "K D"]:
+        """The gradient of log N(a; pi(o), b^2) in the actions of such transitions, 0 in all else."""
+        seen_KO, action_KA = self.raw(unit_KD)[:2]
+        seen, actions = self.sizes[:2]
+        spread_A = (self.units.variance_O[seen : seen + actions] + 1e-8).sqrt()
+        pull_KA = spread_A * (policy.mode(seen_KO) - action_KA) / policy.bound**2
+        return nn.functional.pad(pull_KA, (seen, unit_KD.shape[1] - seen - actions))
+
+    def raw(self, unit_KD: Float[Tensor, "K D"]) -> tuple[Tensor, ...]:
+        """Their parts in the units that they came in."""
+        return (self.units.mean_O + unit_KD * (self.units.variance_O + 1e-8).sqrt()).split(self.sizes, -1)
+
     def parts(self, unit_KD: Float[Tensor, "K D"], bound: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """o, a within the bound, r, o' and whether the environment ended, of transitions in units of the spread."""
-        x_KD = self.units.mean_O + unit_KD * (self.units.variance_O + 1e-8).sqrt()
-        seen_KO, action_KA, reward_K1, change_KO, ended_K1 = x_KD.split(self.sizes, -1)
+        seen_KO, action_KA, reward_K1, change_KO, ended_K1 = self.raw(unit_KD)
         return seen_KO, action_KA.clamp(-bound, bound), reward_K1, seen_KO + change_KO, ended_K1[:, 0] > 0.5
 
 
@@ -83,8 +108,18 @@ class SyntheticReplay(AbstractUpdate):
     The first ``warmup`` moves are the flow's alone. Draws are by the flow as it stands before the move, and fresh for every move:
     none is kept. ``synthetic/spread`` is the mean variance of draws in units of the data's: 1 if they scatter as the data do.
 
+    ``guidance`` pulls drawn actions towards the policy as it stands, a deterministic one (the guide of policy-guided diffusion,
+    arXiv:2404.06356, on single transitions: whole trajectories are left out, so that o is drawn from the data's states alone). At each
+    Euler step, with b the policy's bound,
+
+        v <- v + ``guidance`` (1 - t) / ((1 - t)^2 + t^2) grad_a log N(a; pi(o), b^2),   at the end (o, a, ...) that v points to
+
+    which is about drawing x in proportion to its density in the data and to N(a; pi(o), b^2)^``guidance``. ``synthetic/off_policy`` is
+    the mean square of (a - pi(o)) / b over draws.
+
     - ``share`` = 0: ``inside`` alone, bit for bit; the flow is still learned.
     - ``share`` = 1: ``inside`` never sees a real step.
+    - ``guidance`` = 0: the flow's own draws, bit for bit.
 
     Published: a diffusion model (EDM, 128 steps of a stochastic sampler, a moving average, 6 x 1024 or 2048), trained before the
     policy (offline, then share 1) or anew every 10,000 steps of the environment (online, then share 1/2), 5 M transitions kept.
@@ -100,6 +135,7 @@ class SyntheticReplay(AbstractUpdate):
     hidden: tuple[int, ...] = (256, 256, 256)
     flow_steps: int = 10
     flow_learning_rate: float = 1e-3
+    guidance: float = 0.0
     optimization: Optimization = field(init=False)  # that of ``inside``: there is one schedule
 
     def __post_init__(self) -> None:
@@ -113,6 +149,16 @@ class SyntheticReplay(AbstractUpdate):
             raise ValueError(
                 f"SyntheticReplay has hidden {self.hidden}, widths of the flow's layers from 1, and flow_learning_rate "
                 f"{self.flow_learning_rate}, a number from 0"
+            )
+        if not 0 <= self.guidance < math.inf:
+            raise ValueError(
+                f"SyntheticReplay.guidance is {self.guidance}: how much drawn actions are pulled towards the policy's, 0 (not at "
+                "all) or above"
+            )
+        if self.guidance and not self.share:
+            raise ValueError(
+                f"SyntheticReplay.guidance is {self.guidance}, and with share 0 there are no draws to guide: set share above 0, or "
+                "guidance=0"
             )
         if not isinstance(vars(self.inside).get("critic"), ActionValues) or isinstance(self.inside, FeasibilityGuided):
             raise ValueError(
@@ -131,6 +177,11 @@ class SyntheticReplay(AbstractUpdate):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         store = whole.run.store
+        if self.guidance and not whole.has(Deterministic):
+            yield Refusal(
+                f"update.guidance pulls actions towards one that a policy takes, and {type(whole.run.policy).__name__} draws among "
+                "many: update.guidance=0, or begin with synther"
+            )
         if not isinstance(store, Recordings):
             yield from single_steps(self, whole)
         elif self.warmup >= (moves := store.moves * whole.run.steps):
@@ -181,15 +232,24 @@ class SyntheticReplay(AbstractUpdate):
         # Spread over the minibatch, of which a store may order the rows by where they come from.
         end_N = torch.arange(1, minibatch.shape[0] + 1, device=minibatch.mask_NS.device)
         taken_N = (end_N * self.share).floor() > ((end_N - 1) * self.share).floor()
-        unit_KD = flow.follow(minibatch.facts[DRAWN][taken_N, 0], self.flow_steps)
+        policy, pull = models.policy, None
+        if self.guidance:
+            assert isinstance(policy, DeterministicPolicy), type(policy)
+            pull = partial(self.pulled, flow, policy)
+        unit_KD = flow.follow(minibatch.facts[DRAWN][taken_N, 0], self.flow_steps, pull)
         told = {
             "synthetic/share": float(taken_N.float().mean()),
             "synthetic/spread": float(unit_KD.var(0, unbiased=False)[flow.units.variance_O > 0].mean()),
         }
-        minibatch, more = self.inside.survey(
-            models, replaced(minibatch, taken_N, flow.parts(unit_KD, self.critic.bound))
-        )
+        parts = flow.parts(unit_KD, self.critic.bound)
+        if isinstance(policy, DeterministicPolicy):
+            told["synthetic/off_policy"] = float(((policy.mode(parts[0]) - parts[1]) / policy.bound).square().mean())
+        minibatch, more = self.inside.survey(models, replaced(minibatch, taken_N, parts))
         return minibatch, told | more
+
+    def pulled(self, flow: TransitionFlow, policy: DeterministicPolicy, unit_KD: Float[Tensor, "K D"]) -> Tensor:
+        """How transitions that the flow points to are pulled."""
+        return self.guidance * flow.towards(policy, unit_KD)
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         counted, names = counted_of(batch), (REAL, f"{TRANSITIONS}/{START}", f"{TRANSITIONS}/{TIME}")
