@@ -478,6 +478,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "pendulum": PPO_CONTROL,
     "poise": of("grpo", 4, advantage__critic__controllers=varies("baseline/explained")),
     "policy_cliff": of("grpo", rewards__reward_shaping=above("cliff/tied"), regularisers=above("entropy/policy")),
+    "policy_rollout": of("grpo", prompts=4, workflow=above("role/aware/reward").by(workflow=SingleTurn())),
     "polychromic": of("grpo", advantage=ADVANTAGE),
     "ppo": of(
         "grpo",
