@@ -128,7 +128,7 @@ MECHANISMS: dict[str, Mechanism] = {
         critic=above("value/disagreement").by(critic=HiddenValue(hidden=(64,)), masks=(), regularisers=(ValueLoss(),)),
     ),
     "atomic_start": of("sft", tasks=GRADIENT.by(tasks=Hops(kinds=("across",)))),
-    "atomic_to_composite": of("grpo", start=from_atoms, tasks=REWARD.by(tasks=Hops(kinds=("within",)))),
+    "atomic_to_composite": of("grpo", prompts=8, start=from_atoms, tasks=REWARD.by(tasks=Hops(kinds=("within",)))),
     "awm": of("diffusion_nft", 2, update=above("clip_ratio/low")),
     "bapo": of("grpo", 4, objective=varies("clip_bound/high"), anchor=differs("kl/old")),
     "bnpo": of("grpo", prompts=4, advantage=varies("beta/alpha"), aggregation=GRADIENT),

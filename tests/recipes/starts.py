@@ -45,8 +45,8 @@ def judge() -> str:
 def hopping() -> str:
     """A model after the first steps of atomic_start: some of what it says of composed relations is right."""
     run = recipes.function("atomic_start")()
-    trainer = Trainer(replace(run, prompts_per_step=32, threads=1))
-    for _ in range(60):
+    trainer = Trainer(replace(run, threads=1))
+    for _ in range(120):
         trainer.advance()
     trainer.close()
     return _saved(trainer.learner.policy)
