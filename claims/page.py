@@ -14,6 +14,7 @@ sys.path.insert(0, str(HERE))
 import actor_critics  # noqa: E402
 import adversarial  # noqa: E402
 import age_page  # noqa: E402
+import atoms  # noqa: E402
 import balance  # noqa: E402
 import blackbox  # noqa: E402
 import branches  # noqa: E402
@@ -80,6 +81,7 @@ import reward_gradients_page  # noqa: E402
 import robust  # noqa: E402
 import roles  # noqa: E402
 import roles_page  # noqa: E402
+import rulebook  # noqa: E402
 import safe  # noqa: E402
 import safe_page  # noqa: E402
 import scarce  # noqa: E402
@@ -160,6 +162,8 @@ SEEDED = {"pass@1": "pass", "at the end": "end", "groups seeded": "seeded", "of 
 }
 BRANCHES = {name: name for name in ("reward", "true", "coverage", "shared", "steps")} | {"seconds of CPU": "cpu"}
 MEMORY = {name: name for name in ("success", "context", "learner", "gap", "broken")} | {"seconds of CPU": "cpu"}
+ATOMS = {"held out": "held", "before": "before", "trained pairs": "trained", "seconds of CPU": "cpu"}
+RULEBOOK = {"known": "known", "reward of readers": "aware", "of the others": "unaware", "seconds of CPU": "cpu"}
 SKILLS = {name + when: name + key for name in skills.NAMES for when, key in ((" before", "_before"), (", after", ""))}
 GRADED = {"success": "success", "steps kept": "steps", "of them right": "right"}
 SWARM = {
@@ -259,6 +263,8 @@ def pages() -> dict[str, str]:
         composed_page.section(tokens.load(composed.RECORD)),
         tuned(memory, "A context that the policy edits", MEMORY),
         cases_page.section(campaign.load(cases.RECORD)),
+        tuned(rulebook, "Rules that are read and then known", RULEBOOK),
+        tuned(atoms, "Skills that are composed", ATOMS),
         tuned(skills, "Skills that are revised by what came of them", SKILLS),
         tuned_page.section(
             balance, "Old data without a weight", BALANCE, balance.beside(campaign.load(balance.RECORD))

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from parts import Mechanism, Part, above, below, differs, of, varies
-from starts import from_judge, from_tuned, on_a_base, repeated, swarm, tuned, unsolved
+from starts import from_atoms, from_judge, from_tuned, on_a_base, repeated, swarm, tuned, unsolved
 from trials import APART
 
 from gimbal import recipes
@@ -35,6 +35,7 @@ from gimbal.environments.alternating import Alternating
 from gimbal.environments.choices import Choices
 from gimbal.environments.chores import Chores
 from gimbal.environments.gym import Gymnasium
+from gimbal.environments.hops import Hops
 from gimbal.environments.proofreading import Proofreading
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.terminal import Terminal
@@ -128,6 +129,8 @@ MECHANISMS: dict[str, Mechanism] = {
         regularisers=differs("entropy/policy").by(regularisers=(EnsembleValueLoss(),)),
         critic=above("value/disagreement").by(critic=HiddenValue(hidden=(64,)), masks=(), regularisers=(ValueLoss(),)),
     ),
+    "atomic_start": of("sft", tasks=GRADIENT.by(tasks=Hops(kinds=("across",)))),
+    "atomic_to_composite": of("grpo", prompts=8, start=from_atoms, tasks=REWARD.by(tasks=Hops(kinds=("within",)))),
     "awm": of("diffusion_nft", 2, update=above("clip_ratio/low")),
     "bapo": of("grpo", 4, objective=varies("clip_bound/high"), anchor=differs("kl/old")),
     "bnpo": of("grpo", prompts=4, advantage=varies("beta/alpha"), aggregation=GRADIENT),
@@ -477,6 +480,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "pendulum": PPO_CONTROL,
     "poise": of("grpo", 4, advantage__critic__controllers=varies("baseline/explained")),
     "policy_cliff": of("grpo", rewards__reward_shaping=above("cliff/tied"), regularisers=above("entropy/policy")),
+    "policy_rollout": of("grpo", prompts=4, workflow=above("role/aware/reward").by(workflow=SingleTurn())),
     "polychromic": of("grpo", advantage=ADVANTAGE),
     "ppo": of(
         "grpo",

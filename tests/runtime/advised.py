@@ -88,6 +88,7 @@ from gimbal.workflows.branching import Branching
 from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.guided import Guided
 from gimbal.workflows.lessons import Lessons
+from gimbal.workflows.privileged_context import PrivilegedContext
 from gimbal.workflows.retrying import Retrying
 from gimbal.workflows.shared_tree import SharedTree
 from gimbal.workflows.skill_evolution import SkillEvolution
@@ -159,6 +160,11 @@ ADVICE = [
     (
         {"stability": Stability(), "workflow": Guided()},
         "slows the closed loop to its least rate",
+        {"stability": Stability(region=Region(discrepancy=math.inf))},
+    ),
+    (
+        {"stability": Stability(), "workflow": PrivilegedContext(template="7{prompt}")},
+        "without their context by design",
         {"stability": Stability(region=Region(discrepancy=math.inf))},
     ),
     (

@@ -95,6 +95,7 @@ from gimbal.workflows.guided import Guided
 from gimbal.workflows.lessons import Lessons
 from gimbal.workflows.lookahead import Lookahead
 from gimbal.workflows.plan_and_execute import PlanAndExecute
+from gimbal.workflows.privileged_context import PrivilegedContext
 from gimbal.workflows.pruning import Pruning
 from gimbal.workflows.retrying import Retrying
 from gimbal.workflows.shared_tree import SharedTree
@@ -458,6 +459,11 @@ REFUSALS = [
         {"workflow": Lessons(cases=CASES, guided=0.25), "advantage": SeatCentered(), "num_generations": 4},
         "guides 1 of 4 attempts",
         {"num_generations": 8},
+    ),
+    (
+        {"workflow": PrivilegedContext(template="7{prompt}"), "held_out": HeldOut(tasks=training_tasks(size=4))},
+        "would read the context that PrivilegedContext leaves out",
+        {"held_out": HeldOut(tasks=training_tasks(size=4), workflow=SingleTurn())},
     ),
     (
         {"workflow": SkillEvolution(reward=Digits())},
