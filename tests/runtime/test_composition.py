@@ -24,6 +24,7 @@ from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
 from gimbal.advantages.estimators.stratified import Stratified
 from gimbal.composition import Advice, Refusal
 from gimbal.controllers.stability import Stability
+from gimbal.dataflow.real_samples import RealSamples
 from gimbal.dataflow.replay.buffer import Buffer
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.preferences import Prioritized
@@ -39,7 +40,7 @@ from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.updates.adversarial_flow import AdversarialFlow
 from gimbal.learning.updates.cached_steps import CachedSteps
-from gimbal.learning.updates.discriminator import AdversarialLoss, RealSamples
+from gimbal.learning.updates.discriminator import AdversarialLoss
 from gimbal.learning.updates.gradient_steps import GradientSteps
 from gimbal.learning.updates.path_distillation import PathDistillation, Teacher
 from gimbal.objectives import Reinforce

@@ -158,14 +158,14 @@ def generated(policy: DenoiserPolicy, batch: TrainBatch) -> Float[Tensor, "N ...
     decisions, step_N = paths(batch), batch.facts[STEP]
     at = (torch.arange(len(step_N), device=step_N.device), step_N)
     x_ND = decisions.state_NXD[at]
-    found_ND = policy.found(x_ND, decisions.time_NS[at], decisions.label_N)
+    found_ND = policy.found(x_ND, decisions.time_NS[at], decisions.label_N, decisions.given_ND)
     return policy.process.split(x_ND, found_ND, decisions.level_NSL[at])[0]
 
 
 def noised(policy: DenoiserPolicy, batch: TrainBatch, sample_ND: Float[Tensor, "N ..."], draw: int) -> Noised:
     """Samples with the times and noises of this draw."""
     place_N, eps_ND = batch.facts[PLACE.format(draw)], batch.facts[EPS.format(draw)][:, 0]
-    return Noised.of(policy, sample_ND, eps_ND, place_N, paths(batch).label_N)
+    return Noised.of(policy, sample_ND, eps_ND, place_N, paths(batch))
 
 
 def difference(

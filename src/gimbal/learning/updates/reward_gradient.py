@@ -16,7 +16,7 @@ from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, 
 from gimbal.learning.updates.forward_process import REFERENCE, acting, paths, weighed_alike
 from gimbal.learning.updates.gradient_steps import AbstractGradientSteps, GradientSteps
 from gimbal.policies import samplers
-from gimbal.policies.denoiser import Denoiser, DenoiserPolicy
+from gimbal.policies.denoiser import Denoiser, DenoiserPolicy, single_blocks
 from gimbal.policies.paths import Paths, PathSampling
 from gimbal.records import TrainBatch
 from gimbal.rewards.base import AbstractReward
@@ -77,6 +77,7 @@ class RewardGradient(AbstractUpdate):
                 "RewardGradient walks by velocities, and policy.jumps=true has the network say mean ones of whole steps: set "
                 "policy.jumps=false"
             )
+        yield from single_blocks("RewardGradient", whole)
         sampling = whole.run.sampling
         if isinstance(sampling, PathSampling) and (why := self.steps.misfit(sampling.sampler, sampling.max_length)):
             yield Refusal(why)
