@@ -31,7 +31,7 @@ class Streamed(AbstractWorkflow):
     forcing); whatever the policy then learns, it learns with a past that it will not have.
     ``told``: whether only the first block is told the class, so that the others have to carry it on, or all are.
 
-    Rewards judge the last block, and their score is that of all rows of the episode.
+    Rewards of samples judge every block; their mean is the score of the episode, and so of all of its rows.
 
     - the first block: that of SingleTurn, bit for bit.
     - a policy that does not look at the block before: independent samples of those that are told alike.
