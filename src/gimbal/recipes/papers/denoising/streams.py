@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.environments.conditions import Conditions
+from gimbal.learning.updates.forward_process import DiffusionNFT
 from gimbal.policies.denoiser import Denoiser
 from gimbal.policies.paths import PathSampling
 from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft
@@ -35,5 +36,5 @@ def streams() -> UpdateRun:
         ),
         prompts_per_step=4,
         num_generations=8,
-        update=replace(run.update, draws=2),
+        update=DiffusionNFT(draws=2, optimization=run.update.optimization),
     )
