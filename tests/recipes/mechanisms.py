@@ -23,6 +23,7 @@ from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.budgets.token_priced import TokenPriced
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.curricula.horizon import Horizon
+from gimbal.dataflow.real_samples import RealSamples
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.preferences import AgeDecay
 from gimbal.dataflow.replay.recent import Recent
@@ -58,6 +59,7 @@ from gimbal.runtime.run import Run
 from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.pruning import Pruning
 from gimbal.workflows.single import SingleTurn
+from gimbal.workflows.streamed import Streamed
 
 
 def plain_critics(update):
@@ -746,6 +748,12 @@ MECHANISMS: dict[str, Mechanism] = {
     "specs_start": of("dpo", tasks=differs("length/wrong"), regularisers=varies("nll/right")),
     "spo": of("grpo", rewards=differs("reward/std")),
     "stratified_grpo": of("grpo", advantage=ADVANTAGE),
+    "stream_r1": of(
+        "dmd2",
+        update=above("matching/salient", 1.0),
+        workflow=differs("reward/digit/mean").by(workflow=Streamed(past=RealSamples())),
+    ),
+    "streams": of("diffusion_nft", workflow=differs("reward/log_p/mean").by(workflow=Streamed(past=RealSamples()))),
     "target_decoupling": of("ppo", regularisers__critic=differs("value/loss")),
     "thinkrl_edit": of("grpo", advantage=below("chain_frac")),
     "terminal": of(

@@ -1,6 +1,7 @@
 """Streams: what each block is told of the one before, in sampling and in training; what a network without a look at it does."""
 
 import copy
+import json
 import pickle
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,7 @@ from gimbal.policies.diffusers import Told
 from gimbal.policies.paths import NO_LABEL, Paths, PathSampling
 from gimbal.records import Episode, Group, Task
 from gimbal.rewards.digits import DigitClass, digits
+from gimbal.runtime import compose
 from gimbal.workflows.base import AbstractWorkflow, Draw
 from gimbal.workflows.runner import Driven
 from gimbal.workflows.single import SingleTurn
@@ -203,6 +205,17 @@ def test_what_cannot_follow_is_refused_by_name(policy):
         asked(started(policy, After(shape=(8, 8))), 1, ODE)
     with pytest.raises(OwnError, match=r"the policy sees no block before: policy='Denoiser\(history=true\)'"):
         asked(started(Denoiser().load(), After(shape=(1, 8, 8))), 1, ODE)
+
+
+def test_a_network_that_draws_only_by_class_is_told_it_in_every_block(tmp_path):
+    """Of a UNet, classes are all that it knows; a DiT has one more, for none."""
+    said = {"_class_name": "UNet2DModel", "num_class_embeds": 10, "in_channels": 3, "out_channels": 1}
+    (tmp_path / "unet").mkdir()
+    (tmp_path / "unet" / "config.json").write_text(json.dumps(said))
+    run = replace(recipes.load("streams"), policy=Denoiser(model=str(tmp_path)))
+    with pytest.raises(ValueError, match=r"samples only with one: set workflow\.told=all"):
+        compose.check(run)
+    compose.check(replace(run, workflow=Streamed(told="all"), held_out=None))
 
 
 @pytest.mark.slow

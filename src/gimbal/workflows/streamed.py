@@ -61,7 +61,8 @@ class Streamed(AbstractWorkflow):
             )
         elif self.told == "first" and run.policy.only_by_class:
             yield Refusal(
-                f"Streamed tells only the first block its class, and {run.policy.model} samples only with one: set workflow.told=all"
+                f"Streamed tells only the first block its class, and {run.policy.model} samples only with one: set workflow.told=all, "
+                "and held_out.workflow.told=all"
             )
         if self.told == "all" and isinstance(run.tasks, Conditions) and not run.tasks.labels:
             yield Refusal("Streamed.told=all tells every block the class of its task, which has none: set tasks.labels")

@@ -116,7 +116,7 @@ class RewardGradient(AbstractUpdate):
             self.again(policy, decisions, sample_ND.detach(), noise_ND) for noise_ND in batch.facts[NOISE].unbind(1)
         ]
         sample_MD = torch.cat(found)
-        score_M = self.score(sample_MD, decisions.label_N.repeat(len(found)))
+        score_M = climbed(self.rewards, sample_MD, decisions.label_N.repeat(len(found)))
         if not score_M.requires_grad:
             named = " + ".join(type(reward).__name__ for reward in self.rewards if reward.weight)
             raise ValueError(
@@ -143,15 +143,6 @@ class RewardGradient(AbstractUpdate):
             metrics={"loss": float(value.detach()), **held}
             | {f"reward_gradient/{name}": x for name, x in told.items()},
         )
-
-    def score(self, sample_ND: Float[Tensor, "N ..."], label_N: Tensor) -> Float[Tensor, " N"]:
-        """R of each sample."""
-        total_N = sample_ND.new_zeros(len(sample_ND))
-        for reward in self.rewards:
-            if reward.weight:
-                assert isinstance(reward, AbstractSampleReward), "refused before"
-                total_N = total_N + reward.weight * reward.of_samples(sample_ND.flatten(1), label_N)
-        return total_N
 
     def apart(
         self, policy: DenoiserPolicy, reference: DenoiserPolicy, decisions: Paths, place_N: Tensor
@@ -182,6 +173,18 @@ class RewardGradient(AbstractUpdate):
         if self.optimization.checkpointing and torch.is_grad_enabled():
             return checkpoint(policy.found, x_ND, time_N, label_N, use_reentrant=False)
         return policy.found(x_ND, time_N, label_N)
+
+
+def climbed(
+    rewards: tuple[AbstractReward, ...], sample_ND: Float[Tensor, "N ..."], label_N: Tensor
+) -> Float[Tensor, " N"]:
+    """R of each sample, with its gradient."""
+    total_N = sample_ND.new_zeros(len(sample_ND))
+    for reward in rewards:
+        if reward.weight:
+            assert isinstance(reward, AbstractSampleReward), "refused before"
+            total_N = total_N + reward.weight * reward.of_samples(sample_ND.flatten(1), label_N)
+    return total_N
 
 
 def flat(reward: AbstractReward) -> str:
