@@ -13,16 +13,16 @@ the first blocks that are of the class asked for, by another classifier. *second
 
 **Rule.** Each arm at the best of 1e-4, 3e-4 and 1e-3 by *nearness* of one run of seed 100, then seeds 0 to 4. *Weighed rollouts are
 nearer* than *plain* if the interval of the difference in *nearness*, over all 25 pairs of seeds (exact, 96.8 %: the third from either
-end), lies above 0, and farther if it lies below; likewise *weighed pixels and blocks too* of *both* above *rollouts*, and *own pasts* of
-*plain* above *real*. *They keep more* by the same rule in *kept*, of *rollouts* above *plain*.
+end), lies above 0, and farther if it lies below; likewise *weighed pixels and blocks too* of *both* above *rollouts*, and *own pasts*
+of *plain* above *real*. *They keep more* by the same rule in *kept*, of *rollouts* above *plain*.
 
 **Limits.** Few streams and learner steps. The teacher of a block is the base model after the policy's own block, and drifts itself; the
 papers' teachers see the whole film. Stream-R1's equations are ours, from its abstract. The reward judges the same class that *kept*
 does, by other data.
 
 Written before its runs, after pilots (seed 100, 3e-4, 32 streams of 6 blocks; 400 streams of 8 blocks): energy distances of the last
-blocks of 0.107 (*plain*), 0.079 (*rollouts*) and 0.142 (*both*), and 0.180 with saliency alone; the linear classifier found the class in
-0.38, 0.38, 0.26 and 0.29. With 16 streams *plain* and *real* had 0.069 and 0.062, and 0.56 and 0.57.
+blocks of 0.107 (*plain*), 0.079 (*rollouts*) and 0.142 (*both*), and 0.180 with saliency alone; the linear classifier found the class
+in 0.38, 0.38, 0.26 and 0.29. With 16 streams *plain* and *real* had 0.069 and 0.062, and 0.56 and 0.57.
 
     python claims/stream_scores.py --processes 1     # goes on from claims/stream_scores.json; ten minutes of one idle core
 """
