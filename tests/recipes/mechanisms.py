@@ -40,6 +40,7 @@ from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.terminal import Terminal
 from gimbal.learning.renewal import RenewedReference
 from gimbal.learning.updates.better_actions import BetterActions
+from gimbal.learning.updates.critic_matching import CriticWeightedMatching
 from gimbal.learning.updates.forward_process import AdvantageWeightedMatching
 from gimbal.learning.updates.synthetic_replay import SyntheticReplay
 from gimbal.learning.updates.td3 import Imitation
@@ -91,6 +92,13 @@ PPO_CONTROL = of(
 
 
 MECHANISMS: dict[str, Mechanism] = {
+    "ac_flow": of(
+        "diffusion_nft",
+        3,
+        sooner={CriticWeightedMatching: {"warm_up": 1}},
+        update=above("critic/left_noisy"),
+        critic=differs("critic/weight").by(update=replace(recipes.function("ac_flow")().update, warm_up=100)),
+    ),
     "acre": of("grpo", prompts=4, rewards=differs("reward/consistent/mean")),
     "aepo": of("grpo", 5, prompts=4, workflow=above("imitated/cold"), shaping=above("imitated/cold")),
     "afd": of("dmd2", update=above("discriminator/loss")),
