@@ -7,8 +7,8 @@ of a critic that sees the noised sample. *scores* is the same without forecasts 
 as in ORW-CFM-W2.
 
 **Figures**, of 400 samples by ten steps of the ODE: *nearness*, the energy distance (`few_steps.py`) to the fours of scikit-learn's
-digits with a minus; *fours*, the share that the five nearest odd rows of the data call fours, which the reward has not seen; *coverage*,
-the share of real fours with a sample nearer than their fifth neighbour. *seconds*: of CPU, of the learner steps.
+digits with a minus; *fours*, the share that the five nearest odd rows of the data call fours, which the reward has not seen;
+*coverage*, the share of real fours with a sample nearer than their fifth neighbour. *seconds*: of CPU, of the learner steps.
 
 **Rule.** Each arm at the best of 3e-5, 1e-4 and 3e-4 by *nearness* of one run of seed 100, then seeds 0 to 4. *Forecasts help* if the
 interval of the difference in *nearness*, over all 25 pairs of seeds (exact, 96.8 %: the third from either end), lies above 0, and are
