@@ -1,10 +1,12 @@
-"""Trains gimbal-digits and gimbal-digits-ddim, the models of 8x8 digits that the package ships:
-python benchmarks/digits_base.py DIRECTORY [ddim]
+"""Trains gimbal-digits, gimbal-digits-ddim and gimbal-digits-stream, the models of 8x8 digits that the package ships:
+python benchmarks/digits_base.py DIRECTORY [ddim | stream]
 
 A diffusers DiT of 297 k parameters on scikit-learn's 1,797 digits, as diffusers would save its pipeline: transformer/, scheduler/.
 The flow: x_t = (1 - t) x0 + t eps, loss |v(x_t, t, label) - (eps - x0)|^2, t uniform. With ``ddim``: diffusion by the cosine
 schedule of 1,000 steps, loss |v - (signal eps - noise x0)|^2 (v_prediction). Every second label is the null label, so that the
-model also draws digits without being told which. The average of the weights over the last steps is kept. About 3 minutes of one core.
+model also draws digits without being told which. With ``stream``: the flow, where every second sample follows another digit of its
+class, which the network sees (policy.history), and has the null label. The average of the weights over the last steps is kept. About 3
+minutes of one core.
 """
 
 from __future__ import annotations
@@ -21,9 +23,19 @@ NULL = 10  # the label that says nothing
 
 
 def scheduler_of(kind: str) -> FlowMatchEulerDiscreteScheduler | DDIMScheduler:
-    if kind == "flow":
+    if kind != "ddim":
         return FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000, shift=1.0)
     return DDIMScheduler(beta_schedule="squaredcos_cap_v2", prediction_type="v_prediction", clip_sample=False)
+
+
+def before(x_K: torch.Tensor, label_K: torch.Tensor, row_B: torch.Tensor) -> torch.Tensor:
+    """[B, 2, 8, 8]: another digit of the same class, and ones beside it; of every second row all 0."""
+    order_K, count_C = label_K.argsort(), label_K.bincount()
+    label_B = label_K[row_B]
+    place_B = (count_C.cumsum(0) - count_C)[label_B] + (torch.rand(len(row_B)) * count_C[label_B]).long()
+    given_B = torch.cat([x_K[order_K[place_B]], torch.ones(len(row_B), 1, 8, 8)], 1)
+    given_B[::2] = 0
+    return given_B
 
 
 def main(directory: Path, kind: str = "flow", steps: int = STEPS) -> None:
@@ -36,7 +48,8 @@ def main(directory: Path, kind: str = "flow", steps: int = STEPS) -> None:
     model = DiTTransformer2DModel(
         num_attention_heads=4,
         attention_head_dim=16,
-        in_channels=1,
+        in_channels=3 if kind == "stream" else 1,
+        out_channels=1 if kind == "stream" else None,
         num_layers=3,
         sample_size=8,
         patch_size=2,
@@ -53,16 +66,20 @@ def main(directory: Path, kind: str = "flow", steps: int = STEPS) -> None:
     for step in range(steps):
         row_B = torch.randint(len(x_K), (BATCH,))
         x_B, label_B = x_K[row_B], torch.where(torch.rand(BATCH) < 0.5, NULL, label_K[row_B])
+        given_B = before(x_K, label_K, row_B) if kind == "stream" else x_B[:, :0]
+        if kind == "stream":
+            label_B[1::2] = NULL
         t_B, eps_B = torch.rand(BATCH), torch.randn_like(x_B)
-        if kind == "flow":
+        if kind != "ddim":
             signal_B, noise_B, time_B = 1 - t_B, t_B, 1000 * t_B
         else:
             step_B = (1000 * t_B).long()
             kept_B = scheduler.alphas_cumprod[step_B]
             signal_B, noise_B, time_B = kept_B.sqrt(), (1 - kept_B).sqrt(), step_B.float()
         signal, noise = signal_B[:, None, None, None], noise_B[:, None, None, None]
-        wanted_B = eps_B - x_B if kind == "flow" else signal * eps_B - noise * x_B
-        v_B = model(signal * x_B + noise * eps_B, timestep=time_B, class_labels=label_B).sample
+        wanted_B = eps_B - x_B if kind != "ddim" else signal * eps_B - noise * x_B
+        seen_B = torch.cat([signal * x_B + noise * eps_B, given_B], 1)
+        v_B = model(seen_B, timestep=time_B, class_labels=label_B).sample
         loss = (v_B - wanted_B).square().mean()
         optimizer.zero_grad()
         loss.backward()

@@ -49,6 +49,7 @@ import few_steps_page  # noqa: E402
 import flow_maps  # noqa: E402
 import flow_maps_page  # noqa: E402
 import flows  # noqa: E402
+import forecasts  # noqa: E402
 import fours  # noqa: E402
 import fours_page  # noqa: E402
 import gardo  # noqa: E402
@@ -88,6 +89,8 @@ import scarce  # noqa: E402
 import seeded  # noqa: E402
 import skills  # noqa: E402
 import steered  # noqa: E402
+import stream_scores  # noqa: E402
+import streams  # noqa: E402
 import swarm  # noqa: E402
 import terminal  # noqa: E402
 import terminal_page  # noqa: E402
@@ -191,6 +194,9 @@ MASKED = {
 MATCHING = {name: name for name in ("nearness", "coverage", "classes", "distance", "uneven")}
 ADVERSARIAL = {name: name for name in ("nearness", "coverage", "classes", "distance")} | {"seconds of CPU": "seconds"}
 CACHED = {name: name for name in ("true", "reward", "coverage", "cosine", "steps")} | {"seconds of CPU": "cpu"}
+STREAMS = {name: name.replace(" ", "_") for name in ("kept", "kept 6", "kept 1", "nearness", "coverage")}
+STREAM_SCORES = {**STREAMS, "seconds of CPU": "seconds"}
+FORECASTS = {name: name for name in ("nearness", "fours", "coverage")} | {"seconds of CPU": "seconds"}
 BLACKBOX = {name: name for name in ("nearness", "fours", "coverage", "distance")} | {"seconds of CPU": "seconds"}
 REVIEWS = {name: name for name in ("right", "gain", "five", "again", "passes")}
 DRAFTS = {name: name for name in ("reward", "true", "coverage", "agreement", "steps")} | {"seconds of CPU": "cpu"}
@@ -311,11 +317,14 @@ def pages() -> dict[str, str]:
         flow_maps_page.section(campaign.load(flow_maps.RECORD)),
         tuned(group_matching, "Scores that a group normalises", MATCHING),
         tuned(adversarial, "Real samples beside scores", ADVERSARIAL),
+        tuned(streams, "Blocks after one's own blocks", STREAMS),
+        tuned(stream_scores, "Streams distilled by scores that a reward weighs", STREAM_SCORES),
         tuned(blackbox, "A teacher of which only samples are known", BLACKBOX),
         closed_form_page.section(campaign.load(closed_form.RECORD)),
         tuned(masked, "Tokens of a forward pass", MASKED),
         tuned(reviews, "Masked text that is read again", REVIEWS),
         reward_gradients_page.section(campaign.load(reward_gradients.RECORD)),
+        tuned(forecasts, "What a sample earned beyond a forecast", FORECASTS),
         tuned(cached, "The way back through a path that is kept", CACHED),
         failing.section(tokens.load(failing.RECORD)),
         worlds_page.section(campaign.load(worlds.RECORD)),

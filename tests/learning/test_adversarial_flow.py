@@ -15,11 +15,12 @@ diffusers = pytest.importorskip("diffusers", reason="diffusers is not installed:
 from test_distribution_matching import FLOW, ROWS, batch_of, clean, learner_of
 
 from gimbal.cli import main
+from gimbal.dataflow.real_samples import RealSamples, read
 from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates import adversarial_flow, distribution_matching, forward_process
 from gimbal.learning.updates.adversarial_flow import AdversarialFlow, between
-from gimbal.learning.updates.discriminator import DISCRIMINATOR, AdversarialLoss, RealSamples, read
+from gimbal.learning.updates.discriminator import DISCRIMINATOR, AdversarialLoss
 from gimbal.learning.updates.distribution_matching import FAKE, REAL, DistributionMatching
 from gimbal.policies.paths import NO_LABEL
 from gimbal.rewards.digits import digits

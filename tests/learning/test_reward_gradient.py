@@ -19,7 +19,7 @@ from gimbal.learning.learner import Learner
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.cached_steps import CachedSteps
 from gimbal.learning.updates.gradient_steps import GradientSteps
-from gimbal.learning.updates.reward_gradient import NOISE, PLACE, RewardGradient
+from gimbal.learning.updates.reward_gradient import NOISE, PLACE, RewardGradient, climbed
 from gimbal.policies.denoiser import DenoiserPolicy
 from gimbal.policies.paths import Paths, PathSampling
 from gimbal.records import Group, Task, TrainBatch
@@ -357,7 +357,7 @@ def test_the_runs_rewards_are_climbed_by_their_weights():
     own = replace(run, rewards=(score, near, replace(score, name="other", weight=0.0)))
     assert check(own) == []
     x_ND, label_N = torch.randn(3, 1, 8, 8), torch.full((3,), -1)
-    total_N = own.learns.score(x_ND, label_N)
+    total_N = climbed(own.learns.rewards, x_ND, label_N)
     one_N, other_N = (reward.of_samples(x_ND.flatten(1), label_N) for reward in (score, near))
     torch.testing.assert_close(total_N, 2 * one_N - 0.5 * other_N)
 

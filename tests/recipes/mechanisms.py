@@ -23,6 +23,7 @@ from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.budgets.token_priced import TokenPriced
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.curricula.horizon import Horizon
+from gimbal.dataflow.real_samples import RealSamples
 from gimbal.dataflow.replay.hindsight import Hindsight
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.preferences import AgeDecay
@@ -41,6 +42,7 @@ from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.terminal import Terminal
 from gimbal.learning.renewal import RenewedReference
 from gimbal.learning.updates.better_actions import BetterActions
+from gimbal.learning.updates.critic_matching import CriticWeightedMatching
 from gimbal.learning.updates.forward_process import AdvantageWeightedMatching
 from gimbal.learning.updates.off_policy import Explore
 from gimbal.learning.updates.synthetic_replay import SyntheticReplay
@@ -61,6 +63,7 @@ from gimbal.runtime.run import Run
 from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.pruning import Pruning
 from gimbal.workflows.single import SingleTurn
+from gimbal.workflows.streamed import Streamed
 
 
 def plain_critics(update):
@@ -92,6 +95,13 @@ PPO_CONTROL = of(
 
 
 MECHANISMS: dict[str, Mechanism] = {
+    "ac_flow": of(
+        "diffusion_nft",
+        3,
+        sooner={CriticWeightedMatching: {"warm_up": 1}},
+        update=above("critic/left_noisy"),
+        critic=differs("critic/weight").by(update=replace(recipes.function("ac_flow")().update, warm_up=100)),
+    ),
     "acre": of("grpo", prompts=4, rewards=differs("reward/consistent/mean")),
     "aepo": of("grpo", 5, prompts=4, workflow=above("imitated/cold"), shaping=above("imitated/cold")),
     "afd": of("dmd2", update=above("discriminator/loss")),
@@ -798,6 +808,12 @@ MECHANISMS: dict[str, Mechanism] = {
     "specs_start": of("dpo", tasks=differs("length/wrong"), regularisers=varies("nll/right")),
     "spo": of("grpo", rewards=differs("reward/std")),
     "stratified_grpo": of("grpo", advantage=ADVANTAGE),
+    "stream_r1": of(
+        "dmd2",
+        update=above("matching/salient", 1.0),
+        workflow=differs("reward/digit/mean").by(workflow=Streamed(past=RealSamples())),
+    ),
+    "streams": of("diffusion_nft", workflow=differs("reward/log_p/mean").by(workflow=Streamed(past=RealSamples()))),
     "target_decoupling": of("ppo", regularisers__critic=differs("value/loss")),
     "thinkrl_edit": of("grpo", advantage=below("chain_frac")),
     "terminal": of(

@@ -24,6 +24,7 @@ from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
 from gimbal.advantages.estimators.stratified import Stratified
 from gimbal.composition import Advice, Refusal
 from gimbal.controllers.stability import Stability
+from gimbal.dataflow.real_samples import RealSamples
 from gimbal.dataflow.replay.buffer import Buffer
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.preferences import Prioritized
@@ -40,7 +41,7 @@ from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.updates.adversarial_flow import AdversarialFlow
 from gimbal.learning.updates.cached_steps import CachedSteps
-from gimbal.learning.updates.discriminator import AdversarialLoss, RealSamples
+from gimbal.learning.updates.discriminator import AdversarialLoss
 from gimbal.learning.updates.gradient_steps import GradientSteps
 from gimbal.learning.updates.path_distillation import PathDistillation, Teacher
 from gimbal.learning.updates.synthetic_replay import SyntheticReplay
@@ -76,10 +77,12 @@ from gimbal.recipes.papers.denoising.flow_bp import flow_bp
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
 from gimbal.recipes.papers.denoising.reflective_masking import reflective_masking
 from gimbal.recipes.papers.denoising.sol_rl import sol_rl
+from gimbal.recipes.papers.denoising.streams import streams
 from gimbal.recipes.papers.distillation.any_flow import any_flow
 from gimbal.recipes.papers.distillation.diffusion_opd import diffusion_opd
 from gimbal.recipes.papers.distillation.dmd2 import dmd2
 from gimbal.recipes.papers.distillation.dmd2_gan import dmd2_gan
+from gimbal.recipes.papers.distillation.stream_r1 import stream_r1
 from gimbal.recipes.papers.offline.bc import bc
 from gimbal.recipes.papers.offline.cql import cql
 from gimbal.recipes.papers.offline.famo2o import famo2o
@@ -94,6 +97,7 @@ from gimbal.runtime.compose import check, verdicts
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.fixed_splits import FixedSplits
 from gimbal.workflows.guided import Guided
+from gimbal.workflows.streamed import Streamed
 from gimbal.workflows.tempered import Tempered
 
 PACKAGE = Path(gimbal.__file__).parent
@@ -336,6 +340,40 @@ DENOISING = {  # what is refused of denoising, and of finished samples
     "splits nothing in a group of 16 with splits ()": splitting(),
     "splits nothing in a group of 1 ": replace(branch_grpo(), num_generations=1, advantage=ReturnToGo()),
     "FixedSplits draws samples that share steps": replace(branch_grpo(), held_out=dance_grpo().held_out),
+    "Streamed draws each block after .*which this policy does not see: .*or policy.history=true": replace(
+        streams(), policy=Denoiser()
+    ),
+    "tells every block the class of its task, which has none: set tasks.labels": replace(
+        streams(), workflow=Streamed(told="all"), tasks=Conditions()
+    ),
+    r"a past that they do not have when the policy is used.*held_out.workflow='Streamed\(\)'": replace(
+        streams(), workflow=Streamed(past=RealSamples()), held_out=diffusion_nft().held_out
+    ),
+    r"and this workflow draws single samples: set workflow='Streamed\(\)', or policy.history=false": replace(
+        diffusion_nft(), policy=Denoiser(history=True)
+    ),
+    "the block before enters by weights of another layer.*set policy.lora=None": replace(
+        streams(), policy=Denoiser(history=True, lora=LoRA(rank=2))
+    ),
+    r"RewardGradient learns from samples that follow no other.*policy.history=false": replace(
+        streams(), update=draft().update, rewards=(SLOPE,)
+    ),
+    r"RewardWeighted weighs by a reward, and no reward of the run has a weight: reward=": replace(
+        stream_r1(), rewards=(replace(SLOPE, weight=0.0),)
+    ),
+    r"RewardWeighted.saliency needs .*it counts votes.*or update.weighted.saliency=false": replace(
+        stream_r1(), rewards=(DigitClass(by="neighbours", scale="hit"),)
+    ),
+    "update.rewards are the run's: leave them out, and set reward=": replace(
+        dmd2(), update=replace(dmd2().update, rewards=(SLOPE,))
+    ),
+    r"FlowMap learns from samples that follow no other": replace(
+        streams(), update=any_flow().update, policy=replace(streams().policy, jumps=True)
+    ),
+    r"AdversarialFlow learns from samples that follow no other": replace(streams(), update=AdversarialFlow()),
+    r"AdversarialLoss learns from samples that follow no other": replace(
+        streams(), update=adversarial(dmd2(), "digits").update
+    ),
     r"of 'format' \(Pattern\) only the score is known.*AbstractSampleReward.*gimbal train flow_grpo": replace(
         draft(), rewards=(SLOPE, Pattern(pattern="4"))
     ),
@@ -351,6 +389,9 @@ def test_what_does_not_go_with_denoising_is_refused(said):
         == check(draft())
         == check(sol_rl())
         == check(dmd2())
+        == check(streams())
+        == check(stream_r1())
+        == check(replace(streams(), update=dmd2().update))
         == check(diffusion_opd())
         == check(any_flow())
         == check(flow_bp())

@@ -34,7 +34,8 @@ class Request:
     """One row to sample. Its decisions depend on (seed, task.id, sample, row) and the weights, not on its neighbours.
 
     ``group`` is the dispatch order of the group it belongs to; requests of one group share their prompt's prefill. ``row``
-    distinguishes the rows of one sample; it is 0 unless a workflow samples several.
+    distinguishes the rows of one sample; it is 0 unless a workflow samples several. ``after`` is the block before, in a stream of
+    blocks of a denoising policy.
     """
 
     group: int
@@ -43,6 +44,7 @@ class Request:
     sampling: AbstractSampling
     seed: int
     row: int = 0
+    after: Tensor | None = None
 
     @property
     def key(self) -> tuple[int, int]:

@@ -37,6 +37,7 @@ class LivePath:
     amplitude_S: Tensor
     noise_SD: Tensor  # of each step
     label: int
+    given_D: Tensor | None  # what the network is told of the block before
     states: list[Tensor]
     kept: int = 0  # steps taken over from the path that it split off; what it draws itself comes after them
     means: list[Tensor] = field(default_factory=list)
@@ -80,6 +81,7 @@ class LivePath:
                 std_NS=torch.tensor([self.stds]),
                 label_N=torch.tensor([self.label]),
                 length_N=torch.tensor([steps]),
+                given_ND=None if self.given_D is None else self.given_D[None],
                 sampler=self.sampling.sampler,
                 reduce=self.sampling.reduce,
             ),
@@ -132,6 +134,7 @@ class DenoisingEngine(AbstractStepwise[LivePath, DenoiserPolicy]):
             amplitude_B,
             torch.tensor([path.label for path in paths]),
             sampler,
+            torch.stack(given) if (given := [x for path in paths if (x := path.given_D) is not None]) else None,
         )
         noise_BD = torch.stack([path.noise_SD[path.length] for path in paths])
         std_B = std_B.where(amplitude_B > 0, 0)
@@ -195,8 +198,9 @@ class DenoisingEngine(AbstractStepwise[LivePath, DenoiserPolicy]):
                 first = int(shared.integers(max(1, len(drawn) - sampling.window + 1)))
                 drawn = drawn[first : first + sampling.window]
             amplitude_S[drawn.start : drawn.stop] = sampling.noise
-        start = _normal(shared if sampling.same_start else begun, shape)
         own = philox("path", *request.stream) if request.row else begun
+        # Rows of a sample start from one noise, which branches share; but what follows another block is another sample.
+        start = _normal(own if request.after is not None else shared if sampling.same_start else begun, shape)
         path = LivePath(
             request=request,
             sampling=sampling,
@@ -204,6 +208,7 @@ class DenoisingEngine(AbstractStepwise[LivePath, DenoiserPolicy]):
             amplitude_S=amplitude_S,
             noise_SD=_normal(own, (steps, *shape)),
             label=self._policy.label(request.task),
+            given_D=self._policy.given(request.after),
             states=[start],
         )
         if trunk is not None:

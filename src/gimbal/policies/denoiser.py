@@ -13,10 +13,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gimbal import durable
-from gimbal.composition import FORWARD, Composition, Refusal, Verdict
+from gimbal.composition import FORWARD, STREAMS, Composition, Refusal, Verdict
 from gimbal.policies import diffusers, samplers
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
-from gimbal.policies.diffusers import DIFFUSED, DIGITS, LoadedParts, NoiseSchedule
+from gimbal.policies.diffusers import DIFFUSED, DIGITS, STREAM, LoadedParts, NoiseSchedule
 from gimbal.policies.lora import LoRA, inject, merged, save_adapter
 from gimbal.policies.paths import NO_LABEL, ODE, PATHS, TRAILING, Paths, PathSampling
 from gimbal.records import AbstractDecisions, AbstractSampling, Task
@@ -36,6 +36,9 @@ class DenoiserPolicy(AbstractPolicy):
 
     ``jumps``: the network is told the span of a step, the difference of noise between its ends, as one more channel of its input. Its
     output is then the mean velocity over the step, and with span 0 the velocity, which is what losses of the forward process ask for.
+
+    ``history``: the network sees the block before, in as many channels as a sample has, and ones in a further channel; zeros in all of
+    them where there is none. It is what a record has as ``given_ND``.
     """
 
     provides: ClassVar[frozenset[str]] = frozenset({"mean_NSD", "std_NS", "scale_NS", "shift_NSD"})
@@ -47,9 +50,9 @@ class DenoiserPolicy(AbstractPolicy):
         self.process, self.guidance, self.batch = parts.process, guidance, batch
         config = parts.network.config
         size = config.sample_size
-        self.jumps = diffusers.told_spans(parts.network.config)
-        channels = config.in_channels - self.jumps
-        self.sample_shape = (channels, *([size, size] if isinstance(size, int) else size))
+        told = diffusers.told(config)
+        self.jumps, self.history = told.jumps, told.history
+        self.sample_shape = (told.channels, *([size, size] if isinstance(size, int) else size))
         transformer = diffusers.CLASSES in config
         self.classes = diffusers.classes(config)
         # A DiT has an embedding more than classes, for no class in particular. Another network's classes are all it knows.
@@ -87,9 +90,10 @@ class DenoiserPolicy(AbstractPolicy):
         amplitude_K: Float[Tensor, " K"],
         label_K: Int[Tensor, " K"],
         sampler: str,
+        given_KD: Float[Tensor, "K ..."] | None = None,
     ) -> tuple[Float[Tensor, "K ..."], Float[Tensor, " K"]]:
         """Mean and standard deviation of the next states."""
-        found_KD = self.found(x_KD, time_K, label_K, level_KL[:, 1] - level_KL[:, 3])
+        found_KD = self.found(x_KD, time_K, label_K, given_KD, level_KL[:, 1] - level_KL[:, 3])
         clean_KD, noise_KD = self.process.split(x_KD, found_KD, level_KL)
         return samplers.step(sampler, x_KD, clean_KD, noise_KD, level_KL, amplitude_K)
 
@@ -98,9 +102,14 @@ class DenoiserPolicy(AbstractPolicy):
         x_KD: Float[Tensor, "K ..."],
         time_K: Float[Tensor, " K"],
         label_K: Int[Tensor, " K"],
+        given_KD: Float[Tensor, "K ..."] | None = None,
         span_K: Float[Tensor, " K"] | None = None,
     ) -> Float[Tensor, "K ..."]:
-        """The network's output, with guidance, in float32. ``span_K`` is read where it ``jumps``; 0 without."""
+        """The network's output, with guidance, in float32. ``given_KD`` is what it sees of the block before, where it has ``history``;
+        ``span_K`` is read where it ``jumps``; 0 without."""
+        if self.history:
+            assert given_KD is not None, "a policy with history is told the block before, or zeros"
+            x_KD = torch.cat([x_KD, given_KD], 1)
         if self.jumps:
             span_K = torch.zeros_like(time_K) if span_K is None else span_K
             x_KD = torch.cat([x_KD, samplers.wide(span_K, x_KD).expand_as(x_KD[:, :1])], 1)
@@ -109,6 +118,15 @@ class DenoiserPolicy(AbstractPolicy):
             return said_KD
         unasked_KD = self._called(x_KD, time_K, torch.full_like(label_K, NO_LABEL))
         return unasked_KD + self.guidance * (said_KD - unasked_KD)
+
+    def given(self, before: Float[Tensor, ...] | None) -> Float[Tensor, ...] | None:
+        """What the network is told of the block before: itself and ones, or zeros if there is none. None without ``history``."""
+        if not self.history:
+            return None
+        channels, *size = self.sample_shape
+        if before is None:
+            return torch.zeros(channels + 1, *size)
+        return torch.cat([before.cpu().float(), torch.ones(1, *size)])
 
     def _called(self, x_KD: Tensor, time_K: Tensor, label_K: Tensor) -> Tensor:
         label_K = label_K if self.null is None else label_K.where(label_K != NO_LABEL, self.null)
@@ -151,6 +169,7 @@ class DenoiserPolicy(AbstractPolicy):
             decisions.amplitude_NS[begun],
             decisions.label_N[row_K],
             decisions.sampler,
+            None if decisions.given_ND is None else decisions.given_ND[row_K],
         )
         std_K = torch.ones_like(std_K) if ode else std_K
         after_KD = decisions.state_NXD[row_K, step_K + 1]
@@ -204,12 +223,13 @@ class Denoiser(AbstractPolicySpec):
     and DDPM, with any prediction type (velocity, epsilon, sample, v_prediction). ``fresh`` initialises the weights from the run's seed,
     so configurations are enough. ``guidance`` is the policy's, in sampling and training: 1 is none, as in the published recipes' stable
     runs. ``lora`` trains only adapters. ``batch`` samples go through the network at a time. ``jumps`` tells a flow's network how far
-    each step goes, so that it can learn long ones (update=FlowMap()); until it does, it samples as before. A model that was saved
-    with it keeps it.
+    each step goes, so that it can learn long ones (update=FlowMap()); until it does, it samples as before. ``history`` shows the
+    network the block before, in a stream of blocks (workflow=Streamed()), by channels whose weights begin at 0 too. A model that was
+    saved with one of them keeps it. ``gimbal-digits-stream`` has history: after a digit it draws another of the same class.
     """
 
     family: ClassVar[Family] = PATHS
-    shipped: ClassVar[tuple[str, ...]] = (DIGITS, DIFFUSED)
+    shipped: ClassVar[tuple[str, ...]] = (DIGITS, DIFFUSED, STREAM)
 
     model: str = DIGITS
     fresh: bool = False
@@ -217,6 +237,7 @@ class Denoiser(AbstractPolicySpec):
     lora: LoRA | None = None
     batch: int = 64
     jumps: bool = False
+    history: bool = False
 
     def __post_init__(self) -> None:
         if self.batch < 1:
@@ -231,17 +252,24 @@ class Denoiser(AbstractPolicySpec):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
         sampling = whole.run.sampling
-        saved = self._told_spans()
+        told = self._told()
+        saved = told.jumps
         if (self.jumps or saved) and isinstance(sampling, PathSampling) and sampling.sampler != ODE:
             other = f"a model other than {self.model}, which was saved with it" if saved else "policy.jumps=false"
             yield Refusal(
                 f"policy.jumps=true has a network say where a step ends, and sampling.sampler={sampling.sampler} asks it where the "
                 f"path ends: set sampling.sampler=ode, or {other}"
             )
-        if self.jumps and not saved and self.lora is not None:
+        if self.lora is not None and ((self.jumps and not saved) or (self.history and not told.history)):
+            what = "the span of a step" if self.jumps and not saved else "the block before"
             yield Refusal(
-                "policy.lora trains linear layers, and the span of a step enters by weights of another layer, which are 0 before "
-                "training and would stay so: set policy.lora=None"
+                f"policy.lora trains linear layers, and {what} enters by weights of another layer, which are 0 before training and "
+                "would stay so: set policy.lora=None"
+            )
+        if self.history and not whole.doing(STREAMS):
+            yield Refusal(
+                "policy.history=true shows the network the block before, and this workflow draws single samples: set "
+                "workflow='Streamed()', or policy.history=false"
             )
         if isinstance(sampling, PathSampling) and sampling.sampler == ODE and not whole.doing(FORWARD):
             yield Refusal(
@@ -257,21 +285,36 @@ class Denoiser(AbstractPolicySpec):
                 f"sampling.first=0 sampling.last=-1, or more steps{ode}"
             )
 
-    def _told_spans(self) -> bool:
-        """Whether the model was saved with ``jumps``."""
+    @property
+    def sees_history(self) -> bool:
+        """Whether its network sees the block before: as set, or as the model was saved."""
+        return self.history or self._told().history
+
+    @property
+    def only_by_class(self) -> bool:
+        """Whether its network draws only samples of a class that is named."""
         try:
-            return diffusers.told_spans(diffusers.described(Path(self.path))[1])
-        except (OSError, ValueError):  # what is wrong with its files is said elsewhere
+            config = diffusers.described(Path(self.path))[1]
+        except (OSError, ValueError):  # check_files says so
             return False
+        return diffusers.CLASSES not in config and diffusers.classes(config) > 0
+
+    def _told(self) -> diffusers.Told:
+        """What the model was saved with."""
+        try:
+            return diffusers.told(diffusers.described(Path(self.path))[1])
+        except (OSError, ValueError):  # what is wrong with its files is said elsewhere
+            return diffusers.Told(channels=0)
 
     def load(self, seed: int = 0) -> DenoiserPolicy:
         parts = diffusers.read(self.path, seed if self.fresh else None)
-        if self.jumps and not diffusers.told_spans(parts.network.config):
-            if not parts.process.flow:
-                raise ValueError(
-                    f"policy.jumps=true is for flows, and {self.model} has the scheduler {parts.process.name}: leave it out"
-                )
-            parts = replace(parts, network=diffusers.with_spans(parts.network))
+        told = diffusers.told(parts.network.config)
+        if self.jumps and not told.jumps and not parts.process.flow:
+            raise ValueError(
+                f"policy.jumps=true is for flows, and {self.model} has the scheduler {parts.process.name}: leave it out"
+            )
+        if (self.jumps and not told.jumps) or (self.history and not told.history):
+            parts = replace(parts, network=diffusers.telling(parts.network, history=self.history, jumps=self.jumps))
         if self.lora is not None:
             inject(parts.network, self.lora, seed)
         policy = DenoiserPolicy(parts, guidance=self.guidance, batch=self.batch, origin=Path(self.path))
@@ -298,6 +341,15 @@ class Denoiser(AbstractPolicySpec):
         if self.lora is not None:
             return replace(self, lora=replace(self.lora, adapter=str(directory)))
         return replace(self, model=str(directory), fresh=False)
+
+
+def single_blocks(update: str, whole: Composition) -> Iterator[Verdict]:
+    """The refusal of an update that does not know what its samples follow, where the policy sees the block before."""
+    if isinstance(whole.run.policy, Denoiser) and whole.run.policy.sees_history:
+        yield Refusal(
+            f"{update} learns from samples that follow no other, and this policy sees the block before: set policy.model=gimbal-digits "
+            "policy.history=false workflow='SingleTurn()', or update='DistributionMatching()'"
+        )
 
 
 def fitting(policy: DenoiserPolicy, sampling: AbstractSampling) -> PathSampling:
@@ -333,4 +385,5 @@ _KIND: dict[str, Callable[[DenoiserPolicy], Any]] = {
     "the training steps": lambda policy: policy.process.scheduler.config.num_train_timesteps,
     "samples of shape": lambda policy: policy.sample_shape,
     "this many classes": lambda policy: policy.classes,
+    "history": lambda policy: policy.history,
 }

@@ -7,7 +7,7 @@ import json
 import math
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,11 @@ from gimbal.config.own import out_of_memory
 from gimbal.policies.loading import some
 from gimbal.policies.samplers import wide
 
-DIGITS, DIFFUSED = "gimbal-digits", "gimbal-digits-ddim"  # the models shipped in the package
+DIGITS, DIFFUSED, STREAM = (
+    "gimbal-digits",
+    "gimbal-digits-ddim",
+    "gimbal-digits-stream",
+)  # the models shipped in the package
 NETWORKS = ("transformer", "unet")  # where pipelines keep theirs
 CLASSES = "num_embeds_ada_norm"  # of a transformer
 SCHEDULER, INDEX = "scheduler", "model_index.json"
@@ -200,24 +204,51 @@ def read(path: str, fresh: int | None) -> LoadedParts:
     return LoadedParts(network=network.eval(), process=process, place=place)
 
 
-def told_spans(config: Mapping[str, Any]) -> bool:
-    """Whether an input channel says how far a step goes: a network has one more then than the sample that it returns."""
-    return config.get("out_channels") is not None and config["out_channels"] == config.get("in_channels", 0) - 1
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What the input of a network says besides the noisy sample, in channels after its own.
+
+    ``history``: the block before, and a channel of ones beside it, all 0 where there is none; then ``jumps``: how far a step goes.
+    """
+
+    channels: int
+    history: bool = False
+    jumps: bool = False
+
+    @property
+    def read(self) -> int:
+        return self.channels + self.history * (self.channels + 1) + self.jumps
 
 
-def with_spans(network: Any) -> Any:
-    """The same network with that channel, whose weights are 0."""
-    channels = network.config.in_channels
-    if network.config.get("out_channels") not in (None, channels):
+def told(config: Mapping[str, Any]) -> Told:
+    """By how many more channels it reads than it returns; of a network that learned variances it returns more than it reads."""
+    read, returned = config.get("in_channels", 0), config.get("out_channels")
+    if returned is None or returned >= read:
+        return Told(channels=read)
+    plain = Told(channels=returned)
+    ways = [replace(plain, history=history, jumps=jumps) for history in (False, True) for jumps in (False, True)]
+    return next((way for way in ways if way.read == read), plain)
+
+
+def telling(network: Any, *, history: bool, jumps: bool) -> Any:
+    """The same network with these channels too, whose weights are 0."""
+    now, config = told(network.config), network.config
+    if config.get("out_channels") not in (None, now.channels) or now.read != config.in_channels:
+        name = "jumps" if jumps else "history"
         raise ValueError(
-            f"policy.jumps=true takes a network that returns as many channels as it reads, and this one reads {channels} and returns "
-            f"{network.config.out_channels}: leave it out"
+            f"policy.{name}=true takes a network that returns as many channels as it reads, and this one reads {config.in_channels} "
+            f"and returns {config.out_channels}: leave it out"
         )
-    wide = type(network).from_config({**network.config, "in_channels": channels + 1, "out_channels": channels})
+    then = replace(now, history=now.history or history, jumps=now.jumps or jumps)
+    wide = type(network).from_config({**config, "in_channels": then.read, "out_channels": then.channels})
+    kept = [*range(now.read - now.jumps), *([then.read - 1] if now.jumps else [])]
     held = network.state_dict()
     for name, x in wide.state_dict().items():
-        own = held[name]
-        x.copy_(own if own.shape == x.shape else torch.cat([own, torch.zeros_like(own[:, :1])], 1))
+        if held[name].shape == x.shape:
+            x.copy_(held[name])
+        else:
+            x.zero_()
+            x[:, kept] = held[name]
     return wide.eval()
 
 

@@ -40,6 +40,9 @@ class Paths(AbstractDecisions):
     std_NS: Float[Tensor, "N S"]
     label_N: Int[Tensor, " N"]  # the class that was asked for; NO_LABEL
     length_N: Int[Tensor, " N"]
+    given_ND: Float[Tensor, "N ..."] | None = (
+        None  # of a policy with history: the block before, and ones; 0 where there is none
+    )
     sampler: Sampler
     reduce: Reduce
 
@@ -77,6 +80,7 @@ class Paths(AbstractDecisions):
         return self._with(
             length_N=length_N,
             label_N=self.label_N[rows],
+            given_ND=None if self.given_ND is None else self.given_ND[rows],
             state_NXD=self.state_NXD[rows, : s + 1],
             **{name: value[rows, :s] for name, value in self._of_steps().items()},
         )
@@ -93,6 +97,7 @@ class Paths(AbstractDecisions):
         return items[0]._with(
             length_N=torch.cat([item.length_N for item in items]),
             label_N=torch.cat([item.label_N for item in items]),
+            given_ND=torch.cat(given) if (given := [x for item in items if (x := item.given_ND) is not None]) else None,
             state_NXD=joined([item.state_NXD for item in items], longest + 1),
             **{name: joined([item._of_steps()[name] for item in items], longest) for name in items[0]._of_steps()},
         )
@@ -101,6 +106,7 @@ class Paths(AbstractDecisions):
         return self._with(
             length_N=self.length_N.to(device),
             label_N=self.label_N.to(device),
+            given_ND=None if self.given_ND is None else self.given_ND.to(device),
             state_NXD=self.state_NXD.to(device),
             **{name: value.to(device) for name, value in self._of_steps().items()},
         )
@@ -115,8 +121,8 @@ class Paths(AbstractDecisions):
             "std_NS": self.std_NS,
         }
 
-    def _with(self, **tensors: Tensor) -> Paths:
-        return Paths(sampler=self.sampler, reduce=self.reduce, **tensors)
+    def _with(self, *, given_ND: Tensor | None, **tensors: Tensor) -> Paths:
+        return Paths(sampler=self.sampler, reduce=self.reduce, given_ND=given_ND, **tensors)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,7 @@ def finished(rollouts: Sequence[Rollout]) -> Float[Tensor, "K D"]:
 @dataclass(frozen=True, kw_only=True)
 class AbstractSampleReward(AbstractReward, ABC):
     """A reward that judges each finished sample alone. ``of_samples`` is that judgement in torch, and the scores are its values, so an
-    update may follow its gradient with respect to the sample (RewardGradient).
+    update may follow its gradient with respect to the sample (RewardGradient). The score of a stream is the mean over its blocks.
     """
 
     @abstractmethod
@@ -53,12 +53,12 @@ class AbstractSampleReward(AbstractReward, ABC):
         return ""
 
     def __call__(self, group: Group) -> list[float | None]:
-        label = group.task.columns.get("label", NO_LABEL)
+        label, rows = group.task.columns.get("label", NO_LABEL), group.rows
         with torch.no_grad():
-            score_N = self.of_samples(finished(group.rollouts), torch.full((len(group.rollouts),), int(label)))
-        if not isinstance(score_N, Tensor) or score_N.shape != (len(group.rollouts),):
+            score_N = self.of_samples(finished(rows), torch.full((len(rows),), int(label)))
+        if not isinstance(score_N, Tensor) or score_N.shape != (len(rows),):
             raise ValueError(
                 f"{type(self).__name__}.of_samples returned {told(score_N)}; it must return a tensor of one score for each sample, "
-                f"here {[len(group.rollouts)]}"
+                f"here {[len(rows)]}"
             )
-        return score_N.tolist()
+        return [float(own_B.mean()) for own_B in score_N.split([len(episode.rows) for episode in group.episodes])]

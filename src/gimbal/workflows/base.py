@@ -20,6 +20,9 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from jaxtyping import Float
+from torch import Tensor
+
 from gimbal.composition import DRIVES, AbstractPart
 from gimbal.engines.base import DRAW, AbstractEngine, AbstractEngineSpec, Witness
 from gimbal.environments.base import AbstractEnvironmentSpec
@@ -40,6 +43,8 @@ class Draw:
 
     ``role`` says who acts, one of the workflow's ``players``: the row carries it, also when it is continued, and is sampled with the
     role's own weights where the run's ``separate`` gives it some.
+
+    ``after`` is the block that a block of a stream follows, a finished sample, for a denoising policy with history.
     """
 
     row: Rollout | None = None
@@ -50,6 +55,7 @@ class Draw:
     stop: tuple[str, ...] = ()
     most: int | None = None
     role: str = ""
+    after: Float[Tensor, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,12 +13,14 @@ from types import GeneratorType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from gimbal.composition import GUIDES, AbstractPart, parts_of
 from gimbal.config.own import OwnError, told
 from gimbal.engines.base import DRAW
 from gimbal.environments.base import AbstractEnvironmentSpec
 from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.denoiser import DenoiserPolicy
 from gimbal.policies.token import TokenPolicy
 from gimbal.records import AbstractSampling, Drop, Episode, Rollout, Task, is_chat
 from gimbal.workflows.base import AbstractWorkflow, Act, Ask, Attempt, Draw, Encode, Fork, Read, Stop, Write
@@ -68,6 +70,7 @@ def _faults(call: Any, workflow: AbstractWorkflow, attempt: Attempt, policy: Abs
     if isinstance(call, Draw):
         yield from _of_told(call, policy)
         yield from _of_role(call, workflow)
+        yield from _of_after(call, policy)
     elif isinstance(call, Fork):
         most = min(call.row.length, (call.sampling or call.row.sampling).max_length - 1)
         if not _counts(call.at) or not 0 <= call.at <= most:
@@ -138,6 +141,17 @@ def _of_told(call: Draw, policy: AbstractPolicy) -> Iterator[str]:
         size = policy.model.get_input_embeddings().weight.shape[0]
         if strange := [token for token in said if isinstance(token, int) and not 0 <= token < size]:
             yield f"the token {strange[0]} in told; this model knows 0 to {size - 1}"
+
+
+def _of_after(call: Draw, policy: AbstractPolicy) -> Iterator[str]:
+    if call.after is None:
+        return
+    if not isinstance(policy, DenoiserPolicy) or not policy.history:
+        yield "after, and the policy sees no block before: policy='Denoiser(history=true)'"
+    elif not isinstance(call.after, Tensor) or call.after.shape != policy.sample_shape:
+        yield f"after={told(call.after)}; it must be a finished sample of the shape {policy.sample_shape}"
+    elif call.row is not None:
+        yield "after and a row; a block follows another in a row of its own: leave row out"
 
 
 def _of_text(call: Write, workflow: AbstractWorkflow) -> Iterator[str]:

@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from gimbal.composition import FORWARD, Composition, Refusal, Verdict
+from gimbal.dataflow.real_samples import RealSamples
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec
-from gimbal.learning.updates.discriminator import DISCRIMINATOR, RealSamples, judged
+from gimbal.learning.updates.discriminator import DISCRIMINATOR, judged
 from gimbal.learning.updates.forward_process import (
     REFERENCE,
     Noised,
@@ -23,7 +24,7 @@ from gimbal.learning.updates.forward_process import (
     placed,
     weighed_alike,
 )
-from gimbal.policies.denoiser import Denoiser
+from gimbal.policies.denoiser import Denoiser, single_blocks
 from gimbal.records import TrainBatch
 
 REAL_SAMPLE, GOOD = "adversarial/real_sample", "adversarial/good"  # facts: [N, 1, D], [N]
@@ -82,6 +83,7 @@ class AdversarialFlow(AbstractUpdate):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not isinstance(whole.run.policy, Denoiser):
             yield Refusal("AdversarialFlow noises samples for a network that denoises: policy='Denoiser()'")
+        yield from single_blocks("AdversarialFlow", whole)
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         """With times, noises and real samples for all of it, so that they do not depend on how it is split."""
@@ -129,7 +131,7 @@ class AdversarialFlow(AbstractUpdate):
     def score(self, models: Models, batch: TrainBatch, sample_ND: Float[Tensor, "N ..."]) -> Float[Tensor, " N"]:
         """D of clean samples, asked for as those of the batch were."""
         still_ND, place_N = torch.zeros_like(sample_ND), sample_ND.new_zeros(len(sample_ND))
-        rows = Noised.of(acting(models), sample_ND, still_ND, place_N, paths(batch).label_N)
+        rows = Noised.of(acting(models), sample_ND, still_ND, place_N, paths(batch))
         return judged(models[DISCRIMINATOR], rows)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -15,9 +15,11 @@ from gimbal.composition import FORWARD, Composition, Refusal, Verdict
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.discriminator import DISCRIMINATOR, AdversarialLoss, judged
 from gimbal.learning.updates.forward_process import Noised, acting, paths, weighed_alike
+from gimbal.learning.updates.reward_weighted import ELEMENT, ROLLOUT, RewardWeighted
 from gimbal.policies.denoiser import Denoiser, DenoiserPolicy, alike
 from gimbal.policies.samplers import wide
 from gimbal.records import TrainBatch
+from gimbal.rewards.base import AbstractReward
 
 FAKE, REAL = "fake", "real"
 # Facts: [N]; of each draw [N], [N, 1, D] and [N, 1, D].
@@ -51,7 +53,8 @@ class DistributionMatching(AbstractUpdate):
 
     ``teacher`` None is the policy as the run began, which ``fake`` begins as too. Published: 5 fake updates for one of the policy, one
     rate for both, a teacher with guidance, paths of one or four steps that are noised anew after each (sampling.sampler=cps
-    sampling.noise=1). Ours: the fake updates of a minibatch share its samples. ``adversarial`` adds the GAN loss on real samples.
+    sampling.noise=1). Ours: the fake updates of a minibatch share its samples. ``adversarial`` adds the GAN loss on real samples;
+    ``weighted`` weighs what the policy learns by the run's reward.
     ``optimization.critic_learning_rate`` is the rate of fake and discriminator.
 
     Confidence: verified.
@@ -61,6 +64,8 @@ class DistributionMatching(AbstractUpdate):
     fake_updates: int = 5
     by_group: bool = False
     adversarial: AdversarialLoss | None = None
+    weighted: RewardWeighted | None = None
+    rewards: tuple[AbstractReward, ...] = ()
 
     def __post_init__(self) -> None:
         if self.fake_updates < 1:
@@ -77,6 +82,9 @@ class DistributionMatching(AbstractUpdate):
             REAL: ModelSpec(first=True) if self.teacher is None else ModelSpec(load=self.teacher.load),
         }
 
+    def of_run(self, rewards: tuple[AbstractReward, ...]) -> DistributionMatching:
+        return replace(self, rewards=rewards)
+
     def effects(self) -> frozenset[str]:
         return frozenset({FORWARD})
 
@@ -92,6 +100,8 @@ class DistributionMatching(AbstractUpdate):
                 f"policy.guidance is {policy.guidance}, and DistributionMatching fits fake to samples, which guidance does not: give "
                 f"it to the teacher, update.teacher='Denoiser(guidance={policy.guidance:g})' policy.guidance=1"
             )
+        if self.rewards:
+            yield Refusal("update.rewards are the run's: leave them out, and set reward=")
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         """With steps, times and noises sampled for all of it, so that they do not depend on how it is split."""
@@ -110,10 +120,17 @@ class DistributionMatching(AbstractUpdate):
             if self.adversarial is not None and not last:
                 real_ND = self.adversarial.real.drawn(decisions.label_N.cpu(), shape, generator)
                 facts[REAL_SAMPLE.format(draw)] = real_ND[:, None]
+        if self.weighted is not None and self.weighted.saliency:
+            facts[ELEMENT] = self.weighted.of_elements(batch, self.rewards)
         return batch.with_columns(facts).to(models.device), {}
 
     def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:
-        return weighed_alike(minibatch), {}
+        minibatch = weighed_alike(minibatch)
+        if self.weighted is None:
+            return minibatch, {}
+        rollout_N = self.weighted.of_rollouts(minibatch)
+        told = {"matching/rollouts": float(rollout_N.sum() ** 2 / rollout_N.square().sum())}
+        return minibatch.with_columns({ROLLOUT: rollout_N}), told
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         policy, weight_N = acting(models), batch.facts["weight"]
@@ -131,8 +148,14 @@ class DistributionMatching(AbstractUpdate):
             apart_ND, off_N = difference(rows, models[FAKE], models[REAL])
             off_N = ops.group_mean(off_N, batch.column("group_N", self)) if self.by_group else off_N
             target_ND = sample_ND - apart_ND / wide(off_N.clamp(min=1e-5), apart_ND)
-        loss_N = 0.5 * (sample_ND - target_ND).square().flatten(1).mean(-1)
+        loss_ND = 0.5 * (sample_ND - target_ND).square()
         told = {"matching/apart": apart_ND.abs().flatten(1).mean(-1), "matching/off": off_N}
+        if ELEMENT in batch.facts:
+            loss_ND = loss_ND * batch.facts[ELEMENT][:, 0]
+            told["matching/salient"] = batch.facts[ELEMENT].flatten(1).amax(-1)
+        loss_N = loss_ND.flatten(1).mean(-1)
+        if ROLLOUT in batch.facts:
+            loss_N = loss_N * batch.facts[ROLLOUT]
         if self.adversarial is not None:
             passed_N = softplus(-judged(models[DISCRIMINATOR], noised(policy, batch, sample_ND, self.fake_updates)))
             loss_N = loss_N + self.adversarial.coef * passed_N
@@ -158,14 +181,14 @@ def generated(policy: DenoiserPolicy, batch: TrainBatch) -> Float[Tensor, "N ...
     decisions, step_N = paths(batch), batch.facts[STEP]
     at = (torch.arange(len(step_N), device=step_N.device), step_N)
     x_ND = decisions.state_NXD[at]
-    found_ND = policy.found(x_ND, decisions.time_NS[at], decisions.label_N)
+    found_ND = policy.found(x_ND, decisions.time_NS[at], decisions.label_N, decisions.given_ND)
     return policy.process.split(x_ND, found_ND, decisions.level_NSL[at])[0]
 
 
 def noised(policy: DenoiserPolicy, batch: TrainBatch, sample_ND: Float[Tensor, "N ..."], draw: int) -> Noised:
     """Samples with the times and noises of this draw."""
     place_N, eps_ND = batch.facts[PLACE.format(draw)], batch.facts[EPS.format(draw)][:, 0]
-    return Noised.of(policy, sample_ND, eps_ND, place_N, paths(batch).label_N)
+    return Noised.of(policy, sample_ND, eps_ND, place_N, paths(batch))
 
 
 def difference(

@@ -13,7 +13,7 @@ from torch import Tensor
 from gimbal.composition import FORWARD, Composition, Refusal, Verdict
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.forward_process import acting, paths, weighed_alike
-from gimbal.policies.denoiser import Denoiser, DenoiserPolicy, alike
+from gimbal.policies.denoiser import Denoiser, DenoiserPolicy, alike, single_blocks
 from gimbal.policies.paths import TRAILING, PathSampling
 from gimbal.policies.samplers import wide
 from gimbal.records import TrainBatch
@@ -74,6 +74,7 @@ class FlowMap(AbstractUpdate):
             yield Refusal("FlowMap learns the steps of a network that denoises: policy='Denoiser(jumps=true)'")
         elif not policy.jumps:
             yield Refusal("FlowMap learns steps of any length, and the network is not told it: set policy.jumps=true")
+        yield from single_blocks("FlowMap", whole)
         if isinstance(sampling, PathSampling) and sampling.spacing != TRAILING:
             yield Refusal(
                 "FlowMap walks in few steps, and sampling.spacing=scheduler begins the last of them almost without noise: set "
@@ -159,4 +160,4 @@ def velocity(
 ) -> Float[Tensor, "J ..."]:
     """The mean velocity from one noise to another; of a network that is told no span, that where it begins."""
     time_J = from_J * policy.process.scheduler.config.num_train_timesteps
-    return policy.found(x_JD, time_J, label_J, from_J - to_J)
+    return policy.found(x_JD, time_J, label_J, span_K=from_J - to_J)

@@ -41,28 +41,31 @@ class Noised:
     label_J: Tensor
     wanted_JD: Tensor
     place_J: Tensor
+    given_JD: Tensor | None = None
     draws: int = 1
 
     @classmethod
     def of(
-        cls, policy: DenoiserPolicy, clean_JD: Tensor, eps_JD: Tensor, place_J: Tensor, label_J: Tensor, draws: int = 1
+        cls, policy: DenoiserPolicy, clean_JD: Tensor, eps_JD: Tensor, place_J: Tensor, decisions: Paths, draws: int = 1
     ) -> Noised:
-        """These samples with these noises at these places of the policy's process."""
+        """These samples with these noises at these places of the policy's process, asked for as the recorded ones were."""
         state_JD, level_JL, time_J, wanted_JD = policy.process.noised(clean_JD, eps_JD, place_J)
+        given_ND = decisions.given_ND
         return cls(
             clean_JD=clean_JD,
             state_JD=state_JD,
             level_JL=level_JL,
             time_J=time_J,
-            label_J=label_J,
+            label_J=decisions.label_N.repeat_interleave(draws, 0),
             wanted_JD=wanted_JD,
             place_J=place_J,
+            given_JD=None if given_ND is None else given_ND.repeat_interleave(draws, 0),
             draws=draws,
         )
 
     def said(self, policy: DenoiserPolicy) -> Float[Tensor, "J ..."]:
         """A network's predictions for them."""
-        return policy.found(self.state_JD, self.time_J, self.label_J)
+        return policy.found(self.state_JD, self.time_J, self.label_J, self.given_JD)
 
     def missed(self, said_JD: Float[Tensor, "J ..."]) -> Float[Tensor, "N K"]:
         """md |v - v*|^2, the mean over the dimensions."""
@@ -423,5 +426,5 @@ def noised(models: Models, batch: TrainBatch) -> Noised:
     """The samples of these rows at the places and with the noises of the batch."""
     place_NK, eps_NKD = batch.facts[PLACE], batch.facts[EPS]
     draws, decisions = place_NK.shape[1], paths(batch)
-    clean_JD, label_J = (x.repeat_interleave(draws, 0) for x in (decisions.sample_ND, decisions.label_N))
-    return Noised.of(acting(models), clean_JD, eps_NKD.flatten(0, 1), place_NK.flatten(), label_J, draws)
+    clean_JD = decisions.sample_ND.repeat_interleave(draws, 0)
+    return Noised.of(acting(models), clean_JD, eps_NKD.flatten(0, 1), place_NK.flatten(), decisions, draws)

@@ -16,7 +16,7 @@ from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, 
 from gimbal.learning.updates.forward_process import REFERENCE, acting, paths, weighed_alike
 from gimbal.learning.updates.gradient_steps import AbstractGradientSteps, GradientSteps
 from gimbal.policies import samplers
-from gimbal.policies.denoiser import Denoiser, DenoiserPolicy
+from gimbal.policies.denoiser import Denoiser, DenoiserPolicy, single_blocks
 from gimbal.policies.paths import Paths, PathSampling
 from gimbal.records import TrainBatch
 from gimbal.rewards.base import AbstractReward
@@ -77,6 +77,7 @@ class RewardGradient(AbstractUpdate):
                 "RewardGradient walks by velocities, and policy.jumps=true has the network say mean ones of whole steps: set "
                 "policy.jumps=false"
             )
+        yield from single_blocks("RewardGradient", whole)
         sampling = whole.run.sampling
         if isinstance(sampling, PathSampling) and (why := self.steps.misfit(sampling.sampler, sampling.max_length)):
             yield Refusal(why)
@@ -115,7 +116,7 @@ class RewardGradient(AbstractUpdate):
             self.again(policy, decisions, sample_ND.detach(), noise_ND) for noise_ND in batch.facts[NOISE].unbind(1)
         ]
         sample_MD = torch.cat(found)
-        score_M = self.score(sample_MD, decisions.label_N.repeat(len(found)))
+        score_M = climbed(self.rewards, sample_MD, decisions.label_N.repeat(len(found)))
         if not score_M.requires_grad:
             named = " + ".join(type(reward).__name__ for reward in self.rewards if reward.weight)
             raise ValueError(
@@ -142,15 +143,6 @@ class RewardGradient(AbstractUpdate):
             metrics={"loss": float(value.detach()), **held}
             | {f"reward_gradient/{name}": x for name, x in told.items()},
         )
-
-    def score(self, sample_ND: Float[Tensor, "N ..."], label_N: Tensor) -> Float[Tensor, " N"]:
-        """R of each sample."""
-        total_N = sample_ND.new_zeros(len(sample_ND))
-        for reward in self.rewards:
-            if reward.weight:
-                assert isinstance(reward, AbstractSampleReward), "refused before"
-                total_N = total_N + reward.weight * reward.of_samples(sample_ND.flatten(1), label_N)
-        return total_N
 
     def apart(
         self, policy: DenoiserPolicy, reference: DenoiserPolicy, decisions: Paths, place_N: Tensor
@@ -181,6 +173,18 @@ class RewardGradient(AbstractUpdate):
         if self.optimization.checkpointing and torch.is_grad_enabled():
             return checkpoint(policy.found, x_ND, time_N, label_N, use_reentrant=False)
         return policy.found(x_ND, time_N, label_N)
+
+
+def climbed(
+    rewards: tuple[AbstractReward, ...], sample_ND: Float[Tensor, "N ..."], label_N: Tensor
+) -> Float[Tensor, " N"]:
+    """R of each sample, with its gradient."""
+    total_N = sample_ND.new_zeros(len(sample_ND))
+    for reward in rewards:
+        if reward.weight:
+            assert isinstance(reward, AbstractSampleReward), "refused before"
+            total_N = total_N + reward.weight * reward.of_samples(sample_ND.flatten(1), label_N)
+    return total_N
 
 
 def flat(reward: AbstractReward) -> str:

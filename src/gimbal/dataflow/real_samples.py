@@ -1,0 +1,113 @@
+"""Finished samples from elsewhere: what a discriminator is shown as real, and what a stream follows in teacher forcing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gimbal.composition import AbstractPart, Composition, Refusal, Verdict
+from gimbal.environments.conditions import Conditions
+from gimbal.policies.paths import NO_LABEL
+from gimbal.rewards import digits
+
+DIGITS = "digits"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealSamples(AbstractPart):
+    """Finished samples from elsewhere.
+
+    ``file`` is an .npz file with ``samples`` [K, channels, height, width], in the range of the policy's, and, where tasks ask for
+    classes, ``labels`` [K]; or "digits", scikit-learn's. One is drawn for each of the policy's, with replacement: of the class
+    that was asked for, or of all where none was. ``only`` keeps the samples of these classes.
+    """
+
+    file: str = DIGITS
+    only: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(set(self.only)) < len(self.only):
+            raise ValueError(f"RealSamples.only is {self.only}; name each class once")
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        try:
+            _, label_K = self.kept()
+        except ValueError as error:
+            yield Refusal(str(error))
+            return
+        tasks = whole.run.tasks
+        missing = sorted(set(tasks.labels) - set(label_K.tolist())) if isinstance(tasks, Conditions) else []
+        if missing:
+            yield Refusal(
+                f"tasks.labels asks for class {missing[0]}, of which {self.file} has no sample that is shown: leave it out, or add it"
+            )
+
+    def kept(self) -> tuple[Float[Tensor, "K ..."], Int[Tensor, " K"]]:
+        """All that may be drawn, and their labels."""
+        sample_KD, label_K = read(self.file)
+        if not self.only:
+            return sample_KD, label_K
+        if missing := sorted(set(self.only) - set(label_K.tolist())):
+            raise ValueError(
+                f"only names class {missing[0]}, of which {self.file} has no sample: leave it out, or add samples and labels of it"
+            )
+        kept_K = torch.isin(label_K, torch.tensor(self.only))
+        return sample_KD[kept_K], label_K[kept_K]
+
+    def drawn(
+        self, label_N: Int[Tensor, " N"], shape: tuple[int, ...], generator: np.random.Generator
+    ) -> Float[Tensor, "N ..."]:
+        """One for each row."""
+        sample_KD, label_K = self.kept()
+        if sample_KD[0].numel() != np.prod(shape) or (self.file != DIGITS and sample_KD.shape[1:] != shape):
+            raise ValueError(
+                f"the samples of {self.file} have the shape {tuple(sample_KD.shape[1:])}, and the policy's {shape}: give it samples of "
+                "that shape"
+            )
+        place_N = torch.from_numpy(generator.random(len(label_N)))
+        row_N = torch.empty(len(label_N), dtype=torch.long)
+        for label in label_N.unique().tolist():
+            own_K = torch.arange(len(label_K)) if label == NO_LABEL else (label_K == label).nonzero()[:, 0]
+            if not len(own_K):
+                raise ValueError(
+                    f"a task asks for class {label}, of which {self.file} has no sample: leave it out of the tasks, or add samples "
+                    "and labels of it"
+                )
+            asked_N = label_N == label
+            row_N[asked_N] = own_K[(place_N[asked_N] * len(own_K)).long()]
+        return sample_KD[row_N].reshape(-1, *shape)
+
+
+@cache
+def read(file: str) -> tuple[Float[Tensor, "K ..."], Int[Tensor, " K"]]:
+    """Samples and their labels, NO_LABEL where the file has none. ValueError says what is wrong with it."""
+    if file == DIGITS:
+        return digits.digits()
+    if not Path(file).is_file():
+        raise ValueError(f"there is no file {file} of real samples: name an .npz file, or {DIGITS}")
+    try:
+        with np.load(file, allow_pickle=False) as found:
+            sample_KD = torch.from_numpy(np.asarray(found["samples"], dtype="float32"))
+            labels = found["labels"] if "labels" in found else np.full(len(sample_KD), NO_LABEL)
+            label_K = torch.from_numpy(np.asarray(labels).astype("int64", casting="same_kind"))
+    except (KeyError, ValueError, TypeError, OSError, EOFError, AttributeError, BadZipFile) as error:
+        raise ValueError(
+            f"{file} cannot be read as real samples ({error}): write it by np.savez(FILE, samples=..., labels=...), floats [K, C, H, "
+            "W] and whole numbers [K]"
+        ) from error
+    if sample_KD.ndim != 4 or not len(sample_KD) or label_K.shape != sample_KD.shape[:1]:
+        raise ValueError(
+            f"{file} has samples of the shape {tuple(sample_KD.shape)} and labels {tuple(label_K.shape)}: they must be [K, C, H, W] "
+            "and [K]"
+        )
+    if not bool(sample_KD.isfinite().all()):
+        raise ValueError(f"{file} has samples with numbers that are not finite: leave these out")
+    return sample_KD, label_K
