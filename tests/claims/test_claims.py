@@ -15,6 +15,7 @@ sys.path.insert(0, str(CLAIMS))
 
 import campaign
 import dose
+import dose_page
 import grid
 import grid_apart
 import grid_page
@@ -158,7 +159,7 @@ def test_a_cell_can_be_run_again(monkeypatch):
 
 
 def scores(question: str, age: int, arm: str) -> list[float]:
-    return page.values(RUNS, question, age, arm)
+    return dose_page.values(RUNS, question, age, arm)
 
 
 def rising(age: int, arm: str) -> int:
