@@ -19,6 +19,7 @@ import campaign
 import curve
 import curve_page
 import dose
+import dose_page
 import fours
 import grid
 import grid_apart
@@ -32,14 +33,14 @@ GRID, HOLDS, CURVE, AGE = (campaign.load(claim.RECORD) for claim in (grid, holds
 
 
 def load(name, file):
-    """A module by its file: claims and benchmarks each have one called page."""
+    """A module by its file: claims have one called page, too."""
     spec = importlib.util.spec_from_file_location(name, ROOT / file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-PAGE, BENCHMARKS = load("claims_page", "claims/page.py"), load("benchmarks_page", "benchmarks/page.py")
+BENCHMARKS = load("benchmarks_page", "benchmarks/page.py")
 RECORDS = BENCHMARKS.recorded()
 
 
@@ -104,10 +105,10 @@ def test_the_readme_on_the_loop_and_on_staleness():
     )
     assert not any(lost["decoupled"][rate][0] for rate in (1e-5, 3e-5, 1e-4))
     runs = dose.load()
-    assert PAGE.ages(runs) in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert dose_page.ages(runs) in (ROOT / "README.md").read_text(encoding="utf-8")
 
     def compared(age, one, *other):
-        own, beside = PAGE.values(runs, "age", age, one), PAGE.values(runs, "age", *other)
+        own, beside = dose_page.values(runs, "age", age, one), dose_page.values(runs, "age", *other)
         return campaign.shift(own, beside)[0], dose.p_value(own, beside)
 
     against = [compared(4, arm, 4, "plain") for arm in ("weighted", "unclipped")]
@@ -115,7 +116,7 @@ def test_the_readme_on_the_loop_and_on_staleness():
     old, old_p = compared(16, "sampler", 0, "clip")
     assert {round(p, 3) for _, p in against} == {0.008} == {round(old_p, 3)}
     corrected = ("weighted", "clip", "sampler", "decoupled", "truncated")
-    recovered = [100 * PAGE.recovered(runs, arm) for arm in ("weighted", "unclipped")]
+    recovered = [100 * dose_page.recovered(runs, arm) for arm in ("weighted", "unclipped")]
     assert not lacking(
         "README.md",
         f"{none} of {whole} runs of `gimbal train stable` ended worse than they began after {grid.STEPS} steps; with a constant rate "
@@ -123,9 +124,9 @@ def test_the_readme_on_the_loop_and_on_staleness():
         f"recover {recovered[0]:.0f} and {recovered[1]:.0f} % of the loss.",
         f"What the clip adds is not decided ({clip:+.2f}, p = {clip_p:.2f}).",
         f"At age 16 PPO's clip around the sampler loses too ({old:+.2f}, p = {old_p:.3f}).",
-        f"For the other corrected methods losses of up to {PAGE.missed(runs, 4, corrected):.2f} at age 4 and "
-        f"{PAGE.missed(runs, 16, ('clip', 'decoupled')):.2f} at age 16 are not excluded.",
-        f"The page has {PAGE.comparisons(runs).count(chr(10)) - 1} such comparisons",
+        f"For the other corrected methods losses of up to {dose_page.missed(runs, 4, corrected):.2f} at age 4 and "
+        f"{dose_page.missed(runs, 16, ('clip', 'decoupled')):.2f} at age 16 are not excluded.",
+        f"The page has {dose_page.comparisons(runs).count(chr(10)) - 1} such comparisons",
     )
 
 
