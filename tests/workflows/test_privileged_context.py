@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from dice import POLICY
+from dice import POLICY, plain
 from speaker import Speaker
 
 from gimbal import recipes
@@ -19,15 +19,21 @@ from gimbal.workflows.single import SingleTurn
 TASK = Task(id="t", prompt="x=", columns={"context": "7"})
 
 
-def played(workflow, engine=None, task=TASK, samples=4, length=12):
-    live = Driven(engine=engine or Speaker(says=lambda seen: "7" if "7" in seen else "0"), workflow=workflow).start(
-        POLICY
-    )
+def live_of(workflow, engine=None):
+    engine = engine or Speaker(says=lambda seen: "7" if "7" in seen else "0")
+    live = Driven(engine=engine, workflow=workflow).start(POLICY)
     live.load(0, POLICY.state_dict())
+    return live
+
+
+def asked(live, task=TASK, samples=4):
     for sample in range(samples):
-        sampling = Sampling(max_length=length)
-        live.submit(Request(group=0, task=task, sample=sample, sampling=sampling, seed=7))
-    return [item.outcome for _, item in sorted(drained(live).items())]
+        live.submit(Request(group=0, task=task, sample=sample, sampling=Sampling(max_length=12), seed=7))
+    return live
+
+
+def played(workflow, engine=None, task=TASK, samples=4):
+    return [item.outcome for _, item in sorted(drained(asked(live_of(workflow, engine), task, samples)).items())]
 
 
 def prompt(row):
@@ -54,10 +60,23 @@ def test_without_readers_or_with_nothing_to_read_it_is_a_single_turn():
 
 def test_behavior_is_what_was_sampled_with():
     (aware,) = played(PrivilegedContext(aware=1.0), Native(slots=1), samples=1)
-    asked = replace(TASK, prompt="7\nx=")
-    (drawn,) = played(SingleTurn(), Native(slots=1), task=asked, samples=1)
+    shown = replace(TASK, prompt="7\nx=")
+    (drawn,) = played(SingleTurn(), Native(slots=1), task=shown, samples=1)
     assert aware.text == drawn.text and torch.equal(aware.rows[0].behavior_S, drawn.rows[0].behavior_S)
     assert prompt(aware.rows[0]) == "x=" and prompt(drawn.rows[0]) == "7\nx="
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_it_continues_from_its_state_to_the_bit(at):
+    """Also attempts that were reading when the state was saved."""
+    workflow, engine = PrivilegedContext(), Native(slots=4)
+    alone = {key: plain(item.outcome) for key, item in drained(asked(live_of(workflow, engine))).items()}
+    live = asked(live_of(workflow, engine))
+    found = {item.key: plain(item.outcome) for _ in range(at) for item in live.step()}
+    assert len(found) < len(alone)
+    other = live_of(workflow, engine)
+    other.load_state_dict(live.state_dict())
+    assert found | {key: plain(item.outcome) for key, item in drained(other).items()} == alone
 
 
 def test_a_context_that_the_model_cannot_hold_is_refused():
