@@ -90,7 +90,7 @@ def test_the_recipes_that_take_lasting_noise_are_those_it_names():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["idql", "fql"])
+@pytest.mark.parametrize("recipe", ["idql", "fql", "famo2o"])
 def test_what_plays_recorded_episodes_back_acts_beside_them_as_it_is_typed(desk, single_thread, capsys, recipe):
     pytest.importorskip("h5py")
     (block,) = (text for text in re.findall(r"```\n(.*?)```", PAGE, re.DOTALL) if "train idql 'tasks" in text)
