@@ -81,6 +81,13 @@ def test_a_block_sees_the_one_before_and_is_told_no_class(policy):
     assert [int(row.decisions.label_N) for row in every.rows] == [5, 5]
 
 
+def test_at_temperature_0_a_stream_is_that_of_the_ode(policy):
+    """As evaluations ask for it; it has no decision, and is an episode all the same."""
+    greedy, ode = (episodes(policy, Streamed(blocks=2), 1, replace(ODE, temperature=t))[0] for t in (0.0, 1.0))
+    assert all(torch.equal(made(one), made(other)) for one, other in zip(greedy.rows, ode.rows, strict=True))
+    assert not any(row.mask_S.any() for row in greedy.rows)
+
+
 def test_in_teacher_forcing_blocks_follow_real_digits_of_the_class(policy):
     data_KD, label_K = digits()
     streams = episodes(policy, Streamed(blocks=4, past=RealSamples()), 3)

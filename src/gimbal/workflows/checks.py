@@ -200,7 +200,8 @@ def checked(
     name = type(workflow).__name__
     if fault := _of_rows(outcome, sample, workflow) or _of_owners(outcome, owners, roles):
         raise OwnError(f"{name} returned an episode with {fault}")
-    if outcome.error or any(bool(row.mask_S.any()) for row in outcome.rows):
+    # A path at temperature 0 has no decision, and only evaluations ask for it.
+    if outcome.error or any(bool(row.mask_S.any()) or not row.sampling.temperature for row in outcome.rows):
         return outcome
     return Drop("undrawn", drawn=outcome.drawn, said=f"{name} returned an episode of which no decision counts (mask_S)")
 

@@ -39,11 +39,11 @@ class CriticWeightedMatching(AbstractForwardProcess):
         critic    (V(x_t, t, c) - R~)^2
         policy    w md |v - v*|^2 + coef md |v - v_ref|^2,   w = exp(A / tau),   A = clip(R~ - V(x_t, t, c), -most, most)
 
-    Near the sample V foresees R~, so A vanishes and credit goes to the noises at which the outcome is open. w is by the critic before
+    Where V foresees R~, near the sample, A vanishes: credit goes to the noises at which the outcome is open. w is by the critic before
     it moves. In the first ``warm_up`` learner steps w = exp(R~ / tau), so that a critic that knows nothing decides nothing. The second
     term bounds how far the distribution of samples moves (in Wasserstein-2 distance).
 
-    - V = 0: ORW-CFM-W2 (arXiv:2502.06061), w = exp(R~ / tau).
+    - V = 0, and no R~ beyond ``most``: ORW-CFM-W2 (arXiv:2502.06061), w = exp(R~ / tau).
     - ``most`` to 0, or ``tau`` to infinity: w = 1, matching on own samples.
 
     Published: critic, shaped rewards, clips and warm-up, weights of any rising function; the numbers are ours, as are the batch's mean
