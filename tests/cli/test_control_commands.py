@@ -439,7 +439,15 @@ def test_bounds_that_the_user_gives_are_taken_where_the_environment_has_none(des
 
 @pytest.mark.slow
 def test_hindsight_in_an_environment_of_ones_own(desk, single_thread, capsys):
-    own = ("dqn", "env=envs.py:Bits", "store.hindsight=Hindsight(strategy='final')", "store.n=1", "engine.segment=0")
+    # A rate that decays goes by the run's steps, which the second run changes.
+    own = (
+        "dqn",
+        "env=envs.py:Bits",
+        "store.hindsight=Hindsight(strategy='final')",
+        "store.n=1",
+        "engine.segment=0",
+        "decay=constant",
+    )
     held_out = "held_out=HeldOut(tasks=Gymnasium(environment='envs.py:Bits', size=3), engine=Episodes())"
     assert train(*own, held_out, "--name", "whole") == 0, capsys.readouterr().err
     assert rows("whole")[-1]["replay/relabelled"] > 0 and 0 <= rows("whole")[-1]["reward/success/mean"] < 1

@@ -21,6 +21,7 @@ from gimbal.engines.base import DRAW
 from gimbal.environments.base import AbstractEnvironmentSpec
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.denoiser import DenoiserPolicy
+from gimbal.policies.paths import Paths
 from gimbal.policies.token import TokenPolicy
 from gimbal.records import AbstractSampling, Drop, Episode, Rollout, Task, is_chat
 from gimbal.workflows.base import AbstractWorkflow, Act, Ask, Attempt, Draw, Encode, Fork, Read, Stop, Write
@@ -143,6 +144,11 @@ def _of_told(call: Draw, policy: AbstractPolicy) -> Iterator[str]:
             yield f"the token {strange[0]} in told; this model knows 0 to {size - 1}"
 
 
+def _without_choice(row: Rollout) -> bool:
+    """A path at temperature 0 has no decision, and only evaluations ask for one."""
+    return isinstance(row.decisions, Paths) and not row.sampling.temperature
+
+
 def _of_after(call: Draw, policy: AbstractPolicy) -> Iterator[str]:
     if call.after is None:
         return
@@ -200,8 +206,7 @@ def checked(
     name = type(workflow).__name__
     if fault := _of_rows(outcome, sample, workflow) or _of_owners(outcome, owners, roles):
         raise OwnError(f"{name} returned an episode with {fault}")
-    # A path at temperature 0 has no decision, and only evaluations ask for it.
-    if outcome.error or any(bool(row.mask_S.any()) or not row.sampling.temperature for row in outcome.rows):
+    if outcome.error or any(bool(row.mask_S.any()) or _without_choice(row) for row in outcome.rows):
         return outcome
     return Drop("undrawn", drawn=outcome.drawn, said=f"{name} returned an episode of which no decision counts (mask_S)")
 

@@ -16,7 +16,7 @@ BANDIT = "gimbal.environments.coupled_bandit:CoupledBandit"
 
 
 def sequoia() -> UpdateRun:
-    """SEQUOIA (arXiv:2503.01919) on a coupled restless bandit: a program finds the best three of twelve workers by a Q network."""
+    """SEQUOIA (arXiv:2503.01919) on a coupled restless bandit: a program finds the best two of eight workers by a Q network."""
     return replace(
         sac(),
         policy=Combinatorial(
