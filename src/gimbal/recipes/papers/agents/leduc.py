@@ -31,6 +31,6 @@ def leduc() -> Run:
         regularisers=(ExactKL(coef=2.0),),
         reference_rate=0.03,
         optimization=replace(run.optimization, learning_rate=2e-3, epochs=4),
-        prompts_per_step=256,  # deals; a fourth of them meets half of the states in a step, and ends above 1
+        prompts_per_step=256,  # deals; a fourth of them meets half of the states in a step
         steps=120,  # the pull fades as the policy sharpens, and play departs from the equilibrium again
     )
