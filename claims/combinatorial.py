@@ -1,10 +1,11 @@
 """Sets of workers to send: the best one by a program over a small network (SEQUOIA), or one value for each set.
 
 **Setting.** `gimbal.environments.coupled_bandit`: six arms, eight workers who reach two arms each, at most two of whom are sent, 20
-steps. Arms: *sequoia*, the recipe, a network of 16 units on the state and the eight 0s and 1s; *listed*, double DQN with an output for
-each of the 37 sets, of 16 units too, with the same discount, store, exploration, minibatches and moves. 1,200 steps of the environment,
-1,000 moves. Figure: the mean return of the last policy without exploration, exactly, by dynamic programming over the 64 states. So
-computed, the best policy has 71.0, the myopic one 62.3 and sets drawn evenly 50.1.
+steps. Arms: *sequoia*, the recipe, a network of 16 units on the state and the eight 0s and 1s; *listed*, double DQN with an output
+for each of the 37 sets, of 16 units too, with the same discount, store, minibatches, moves and shares of exploration; it explores
+among all 37, *sequoia* among the 28 of two workers. 1,200 steps of the environment, 1,000 moves. Figure: the mean return of the last
+policy without exploration, exactly, by dynamic programming over the 64 states. So computed, the best policy has 71.0, the myopic one
+62.3 and sets drawn evenly 50.1.
 
 **Rates.** Each arm at the best of 1e-3, 3e-3 and 1e-2, by one run of seed 100.
 
@@ -12,8 +13,13 @@ computed, the best policy has 71.0, the myopic one 62.3 and sets drawn evenly 50
 all 25 pairs of seeds (exact, 96.8 %: the third from either end), lies above 0. *It looks ahead* if *sequoia* is above the myopic
 policy in all five seeds.
 
-**Limits.** One problem, small enough to be listed, so that the best is known: what the method is for, actions that cannot be listed, is
-not tried. The first fit of the paper and its perturbed minibatches are left out.
+**Limits.** The arms differ in what the network reads, in the sets that they explore, and in the double of DQN: a difference is of the
+method, not of the program, which finds what listing 37 sets would. One problem, small enough to be listed, so that the best is known:
+what the method is for, actions that cannot be listed, is not tried. The first fit of the paper and its perturbed minibatches are left
+out.
+
+All 16 runs were made again when the first episode of a run had ceased to go on from the canary of the proof of delivery, which
+changed each of them; the rule stayed. The first record had *sequoia* 3.9 above *listed* (0.5 to 9.2), and at 62.05 in one seed.
 
 Written before its runs, after one pilot of *sequoia*, seed 100 at 3e-3 (67.2 over 20 played episodes, 36 seconds of CPU).
 

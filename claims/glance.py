@@ -12,7 +12,8 @@ ABOUT = """## At a glance
 
 The questions below that ask whether one arm is above another, each in its claim's own figure: "yes" and "no: below" where the interval
 of the difference (five seeds and five, 96.8 %) leaves 0 out, "undecided" where it does not, which is no sign that two arms are equal.
-Runs here are small: a difference that they do not show may be there in large ones, and the reverse.
+Runs here are small: a difference that they do not show may be there in large ones, and the reverse. Of a hundred such questions about
+three would be answered by chance. A few rows are bars of another kind, as their text says.
 
 """
 

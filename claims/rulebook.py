@@ -1,9 +1,9 @@
 """Do rollouts that read a rule put it into the weights, when they train as if they had not? (PolicyRollout of TriMPI)
 
 **Setting.** 16 rules, each two digits of five under a name (``environments/rulebook.py``); a task names one, and both digits must
-be right, so that a guess is right once in 25. gimbal-tiny-memory reads a rule that stands in its prompt rightly in nine of ten
-answers, and without it guesses. The recipe ``policy_rollout``: 16 tasks x 8 answers a step, 80 steps, data up to one version old, int8
-sampler.
+be right, so that an even guess is right once in 25, and always the answer of the most rules (three of 16) in .148 of the tasks.
+gimbal-tiny-memory reads a rule that stands in its prompt rightly in nine of ten answers, and without it guesses. The recipe
+``policy_rollout``: 16 tasks x 8 answers a step, 80 steps, data up to one version old, int8 sampler.
 
 **Arms** differ in who reads. *none* is GRPO without rules. *half*: half of each group reads the rule, and all train by the probability
 of their answer without it, in one group. *half, weighted*: *half* with each token weighed by its probability without the rule over that
@@ -23,9 +23,10 @@ is no arm in which all read.
 Written before its runs, after pilots of seed 0: *half* at 1e-3 for 40 steps (.11 known), and at 3e-3 for 100 (.43 after 60, .31 after
 90), *none* at 3e-3 (.21 after 40 to 90); and of seed 50 at 2e-3 for 80 steps: *half* .78, *half, weighted* .25.
 
-**After the runs**: the best rate of *half, weighted* is the least that was tried, and at the two others it ends at 0; lower ones were
-not tried, so what the verdict on the weight holds for are these rates. Readers learn to answer without the rule and forget to
-read it: their reward falls from above .9 to .56 in the median.
+**After the runs**: three of five runs of *half, weighted* and one of *none* end at that .148, so what a weight does may be a
+collapse to one answer. The best rate of *half, weighted* is the least that was tried, and at the two others it ends at 0; lower
+ones were not tried, so what the verdict on the weight holds for are these rates. Readers learn to answer without the rule and
+forget to read it: their reward falls from above .9 to .56 in the median.
 
     python claims/rulebook.py     # goes on from claims/rulebook.json; five minutes of one idle core
 """

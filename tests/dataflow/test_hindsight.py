@@ -1,5 +1,6 @@
 """Steps that are drawn with another goal: which, from where, what they pay, and that nothing else changes."""
 
+import threading
 from dataclasses import replace
 
 import gymnasium
@@ -194,6 +195,22 @@ def test_rules_for_one_pair_and_for_many_are_the_same():
 def test_a_rule_that_says_no_number_is_refused(rule, said):
     with pytest.raises(ValueError, match=said):
         Goals("x", slice(0, 2), slice(2, 4), rule, None).reward(np.zeros((3, 2)), np.zeros((3, 2)))
+
+
+def test_a_rule_that_never_answers_is_given_up(monkeypatch):
+    monkeypatch.setattr("gimbal.environments.goals.DEADLINE", 0.05)
+    asleep = threading.Event()
+    with pytest.raises(ValueError, match=r"x\.compute_reward did not answer within 0\.05 s"):
+        Goals("x", slice(0, 2), slice(2, 4), lambda a, d, i: asleep.wait(), None).reward(
+            np.zeros((3, 2)), np.zeros((3, 2))
+        )
+    asleep.set()
+
+
+def test_a_rule_that_reads_info_is_told_that_it_is_empty():
+    with pytest.raises(ValueError, match=r"KeyError: 'energy'.*; it is called with an empty info"):
+        goals = Goals("x", slice(0, 2), slice(2, 4), lambda a, d, i: i["energy"], None)
+        goals.reward(np.zeros((3, 2)), np.zeros((3, 2)))
 
 
 def test_an_environment_that_pays_otherwise_than_its_rule_is_refused(monkeypatch):

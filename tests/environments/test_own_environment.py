@@ -3,12 +3,14 @@
 import re
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
 from gimbal import recipes
 from gimbal.config import Text, dump
-from gimbal.environments.gym import Gymnasium, Registered
+from gimbal.environments.gym import Environment, Gymnasium, Registered
+from gimbal.records import Task
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
 CORRIDOR = re.search(r"```python\n(import gymnasium.*?)```", PAGE, re.DOTALL)[1]
@@ -84,6 +86,39 @@ def test_numbers_that_would_spoil_the_weights_are_no_answer(answer):
     with pytest.raises(ValueError, match=re.escape(STRANGE[answer])) as refused:
         world.step(np.array([0]))
     assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize("said", ["yes", float("nan"), 2, [True]])
+def test_a_success_that_is_no_truth_value_is_refused(said):
+    class Sure(gymnasium.Env):
+        observation_space, action_space = gymnasium.spaces.Box(-1, 1, (1,)), gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            return np.zeros(1, np.float32), 0.0, False, False, {"is_success": said}
+
+    gymnasium.register("Sure-v0", Sure)
+    live = Environment("Sure-v0")
+    live.reset(Task(id="0", source="Sure-v0", seed=0), 0)
+    with pytest.raises(ValueError, match=r"Sure-v0\.step says is_success=.* in its info; it must be True or False"):
+        live.step(np.zeros(1, np.float32))
+
+
+def test_an_observation_that_lacks_a_part_is_refused_by_its_name():
+    class Partial(gymnasium.Env):
+        observation_space = gymnasium.spaces.Dict({name: gymnasium.spaces.Box(-1, 1, (1,)) for name in ("near", "far")})
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return {"near": np.zeros(1, np.float32)}, {}
+
+    gymnasium.register("Partial-v0", Partial)
+    with pytest.raises(
+        ValueError, match=r"Partial-v0\.reset returned an observation without 'far', which its observation_space has"
+    ):
+        Environment("Partial-v0").reset(Task(id="0", source="Partial-v0", seed=0), 0)
 
 
 def test_large_numbers_are_answers():

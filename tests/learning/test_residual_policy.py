@@ -32,6 +32,23 @@ BASES = [
 ]
 
 
+def test_a_policy_explores_as_its_update_says_from_the_start():
+    """Also in the evaluation before the first step."""
+    run = replace(recipes.load("residual"), held_out=None, threads=1)
+    trainer = Trainer(run)
+    assert float(trainer.learner.policy.get_buffer("explore")) == pytest.approx(run.update.explore.first)
+    assert run.update.explore.first == pytest.approx(0.1)
+    trainer.close()
+
+
+def test_a_damaged_base_is_called_damaged(tmp_path):
+    base_in(tmp_path)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(ValueError, match="cannot be read, so it is missing or damaged"):
+        Residual(**SIZES, bound=1.5, base=str(tmp_path)).load()
+
+
 def base_in(directory, spec=BASES[2], seed=7):
     """A policy that was saved there, far enough from nothing."""
     policy = spec.load(seed)

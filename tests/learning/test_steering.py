@@ -189,7 +189,7 @@ def test_a_small_run_steers():
 @pytest.mark.parametrize(
     ("file", "held", "said"),
     [
-        ("model.safetensors", b"cut", "does not load as Velocity"),
+        ("model.safetensors", b"cut", "cannot be read, so it is missing or damaged"),
         ("config.json", b'{"edits": ', "config.json is not JSON"),
         (
             "config.json",

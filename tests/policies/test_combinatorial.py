@@ -95,11 +95,12 @@ def test_it_is_saved_with_its_constraints(tmp_path):
         ({"rows": ()}, "0 rows and 2 limits"),
         ({"limits": (1.0,)}, "2 rows and 1 limits"),
         ({"actions": 5}, r"6 costs, and there are 5 actions: set policy\.rows"),
-        ({"limits": (4.0, -1.0)}, "numbers from 0"),
-        ({"limits": (4.0, math.nan)}, "all finite"),
-        ({"scale": 0.0}, "scale 0.0"),
+        ({"limits": (4.0, -1.0)}, "limits has -1; costs and limits are from 0"),
+        ({"limits": (4.0, math.nan)}, "limits has nan"),
+        ({"limits": (4.0, 1e30)}, "from 0 to 1e\\+06"),
+        ({"scale": 0.0}, "scale is 0; it is the size"),
     ],
 )
 def test_constraints_that_mean_nothing_are_refused(settings, reason):
     with pytest.raises(ValueError, match=reason):
-        replace(TIGHT, **settings)
+        replace(TIGHT, **settings).load()

@@ -90,6 +90,12 @@ def test_no_share_is_refused(share):
         PrivilegedContext(aware=share)
 
 
+@pytest.mark.parametrize("template", ["", "{", "what?"])
+def test_a_template_that_reads_nothing_is_refused(template):
+    with pytest.raises(ValueError, match="reads nothing of a task: write what it reads in braces"):
+        PrivilegedContext(template=template)
+
+
 def test_a_task_without_the_context_is_refused_before_the_first_step():
     with pytest.raises(ValueError, match=r"a template reads \{context\}, which task t lacks"):
         PrivilegedContext().accepts(Task(id="t", prompt="x="))

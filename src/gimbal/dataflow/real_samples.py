@@ -46,8 +46,10 @@ class RealSamples(AbstractPart):
         tasks = whole.run.tasks
         missing = sorted(set(tasks.labels) - set(label_K.tolist())) if isinstance(tasks, Conditions) else []
         if missing:
+            none = " (it has no labels)" if bool((label_K == NO_LABEL).all()) else ""
             yield Refusal(
-                f"tasks.labels asks for class {missing[0]}, of which {self.file} has no sample that is shown: leave it out, or add it"
+                f"tasks.labels asks for class {missing[0]}, of which {self.file} has no sample that is shown{none}: leave it "
+                "out, or add it"
             )
 
     def kept(self) -> tuple[Float[Tensor, "K ..."], Int[Tensor, " K"]]:

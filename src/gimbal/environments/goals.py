@@ -10,9 +10,15 @@ from jaxtyping import Bool, Float
 
 from gimbal.config.own import LARGEST, told
 from gimbal.config.parts import broken
+from gimbal.ops.deadline import DESK, Late
 
 ACHIEVED, DESIRED, PLAIN = "achieved_goal", "desired_goal", "observation"  # names in what is observed
+DEADLINE = 60.0  # seconds of a call of a rule
 Judges = Callable[..., Any]  # (achieved_goal, desired_goal, info) -> a reward, or whether it ends there
+
+
+class Silent(ValueError):
+    """A rule did not answer."""
 
 
 class Goals:
@@ -42,13 +48,19 @@ class Goals:
         return self._told("compute_terminated", self._terminated, achieved_KG, desired_KG) != 0
 
     def _told(self, name: str, rule: Judges, achieved_KG: np.ndarray, desired_KG: np.ndarray) -> np.ndarray:
-        together = _together(rule, achieved_KG, desired_KG) if self._at_once.get(name, True) else None
+        together = None
+        if self._at_once.get(name, True):
+            together = self._answered(name, lambda: _together(rule, achieved_KG, desired_KG))
         if together is not None and name in self._at_once:
             return self._usual(name, together)
         try:
-            one_by_one = [rule(one_G, other_G, {}) for one_G, other_G in zip(achieved_KG, desired_KG, strict=True)]
+            one_by_one = self._answered(
+                name, lambda: [rule(one_G, other_G, {}) for one_G, other_G in zip(achieved_KG, desired_KG, strict=True)]
+            )
+        except Silent:
+            raise
         except Exception as error:  # whatever a user's rule raises, told with the line of his file
-            raise broken(f"{self.source}.{name}", error) from error
+            raise ValueError(f"{broken(f'{self.source}.{name}', error)}; it is called with an empty info") from error
         found_K = _numbers(one_by_one)
         if found_K.shape != (len(achieved_KG),):
             raise ValueError(
@@ -56,6 +68,13 @@ class Goals:
             )
         self._at_once[name] = together is not None and np.array_equal(together, found_K)
         return self._usual(name, found_K)
+
+    def _answered(self, name: str, work: Callable[[], Any]) -> Any:
+        """In another thread, which can be abandoned."""
+        try:
+            return DESK.call(f"{self.source}.{name}", lambda call: work()).result(DEADLINE)
+        except Late as error:
+            raise Silent(f"{self.source}.{name} did not answer within {DEADLINE:g} s: let it return sooner") from error
 
     def _usual(self, name: str, found_K: np.ndarray) -> np.ndarray:
         """Learned from, any other number would spoil every weight."""

@@ -171,17 +171,31 @@ class Environment(AbstractEnvironment):
                 f"{self.source}.step returned {count}; it must return (observation, reward, terminated, truncated, info)"
             )
         seen, reward, terminated, truncated, info = answer
-        success = info.get(SUCCESS) if isinstance(info, Mapping) else None
         return Moment(
             observation=self._shown(seen, "step"),
             reward=self._earned(reward),
             terminated=bool(terminated),
             truncated=bool(truncated),
-            success=None if success is None else bool(success),
+            success=self._reached(info),
         )
 
+    def _reached(self, info: Any) -> bool | None:
+        """Whether the goal is reached, where ``info`` says so."""
+        said = info.get(SUCCESS) if isinstance(info, Mapping) else None
+        if said is None:
+            return None
+        if not isinstance(said, bool | np.bool_ | int | float | np.number) or said not in (0, 1):
+            raise ValueError(f"{self.source}.step says {SUCCESS}={said!r:.60} in its info; it must be True or False")
+        return bool(said)
+
     def _shown(self, seen: Any, call: str) -> Float[np.ndarray, " O"]:
-        shown = np.asarray(seen if self._flatten is None else self._flatten(seen)).astype(np.float32)
+        try:
+            flat = seen if self._flatten is None else self._flatten(seen)
+        except KeyError as error:
+            raise ValueError(
+                f"{self.source}.{call} returned an observation without {error}, which its observation_space has"
+            ) from error
+        shown = np.asarray(flat).astype(np.float32)
         if shown.shape != (self.observations,) or (self._shape is not None and np.shape(seen) != self._shape):
             raise ValueError(
                 f"{self.source}.{call} returned an observation of shape {list(np.shape(seen))}; its observation_space is "
@@ -289,11 +303,15 @@ def goals_of(source: str) -> Goals:
         reward = env.get_wrapper_attr("compute_reward")
     except AttributeError:
         reward = None
-    if not {ACHIEVED, DESIRED, PLAIN} <= inner.keys() or not callable(reward):
+    lacking = [f"{name} in what is observed" for name in (PLAIN, ACHIEVED, DESIRED) if name not in inner]
+    lacking += [] if callable(reward) else ["compute_reward(achieved_goal, desired_goal, info)"]
+    if lacking:
         raise ValueError(
             f"{source} has no goals: its observations must be a Dict of {PLAIN}, {ACHIEVED} and {DESIRED}, and it must have "
-            "compute_reward(achieved_goal, desired_goal, info); set store.hindsight=none, or give an environment that has them"
+            f"compute_reward(achieved_goal, desired_goal, info); it has no {' and no '.join(lacking)}; set store.hindsight=none, or "
+            "give an environment that has them"
         )
+    assert reward is not None, "it is lacking otherwise"
     one, other = inner[ACHIEVED], inner[DESIRED]
     if (
         not all(isinstance(space, spaces.Box) and len(space.shape) == 1 for space in (one, other))

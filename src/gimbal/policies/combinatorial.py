@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gimbal.composition import Composition, Verdict
+from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.policies.base import AbstractPolicySpec, Family
 from gimbal.policies.control import NO_DENSITY, made, output_of, relu_mlp, without_density
 from gimbal.policies.implicit import AbstractImplicitPolicy
@@ -99,6 +98,7 @@ class CombinatorialPolicy(AbstractImplicitPolicy):
 
 
 ROUNDING = 1e-9  # of sums of costs
+LARGEST = 1e6  # of costs, limits and values: programs are solved to about 1e-6 of that
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,24 +132,36 @@ class Combinatorial(AbstractPolicySpec):
             raise ValueError(
                 f"Combinatorial has {len(self.rows)} rows and {len(self.limits)} limits: a limit of each row, and at least one"
             )
-        for row in self.rows:
-            if len(row) != self.actions:
-                raise ValueError(
-                    f"a row of Combinatorial has {len(row)} costs, and there are {self.actions} actions: set policy.rows to rows of "
-                    f"{self.actions} numbers each"
-                )
         numbers = [*self.limits, *(cost for row in self.rows for cost in row)]
-        if not all(0 <= number < math.inf for number in numbers) or not 0 < self.scale < math.inf:
+        if wrong := [number for number in numbers if not 0 <= number <= LARGEST]:
             raise ValueError(
-                f"Combinatorial has rows {self.rows} and limits {self.limits}, numbers from 0, and scale {self.scale}, the size of a "
-                "typical return, above 0; all finite"
+                f"policy.rows or policy.limits has {wrong[0]:g}; costs and limits are from 0 to {LARGEST:g}, which a program can tell "
+                "apart from 0"
             )
+        if not 1 / LARGEST <= self.scale <= LARGEST:
+            raise ValueError(
+                f"policy.scale is {self.scale:g}; it is the size of a typical return, from {1 / LARGEST:g} to {LARGEST:g}"
+            )
+
+    def _misfit(self) -> str:
+        """What is wrong with the sizes, or ''. Not said at once: another environment's are set one after another."""
+        wrong = next((len(row) for row in self.rows if len(row) != self.actions), None)
+        if wrong is None:
+            return ""
+        return (
+            f"a row of policy.rows has {wrong} costs, and there are {self.actions} actions: set policy.rows to rows of {self.actions} "
+            "numbers each, and policy.limits to one limit a row"
+        )
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
         yield from without_density(self, whole)
+        if misfit := self._misfit():
+            yield Refusal(misfit)
 
     def load(self, seed: int = 0) -> CombinatorialPolicy:
+        if misfit := self._misfit():
+            raise ValueError(misfit)
         return made(CombinatorialPolicy, self, seed)
 
     def at(self, directory: Path) -> Combinatorial:

@@ -355,9 +355,7 @@ def saved(kind: Callable[..., P], directory: str, seed: int) -> P:
         policy = kind(**read_config(directory), seed=seed)
     except TypeError as error:
         name = getattr(kind, "__name__", "this policy")
-        raise ValueError(
-            f"policy.model={directory} was saved by another kind of policy than {name}: {error}"
-        ) from error
+        raise ValueError(f"policy.model={directory} was saved by another kind of policy than {name}") from error
     read_weights(policy, directory)
     return policy.eval()
 
@@ -378,16 +376,22 @@ def read_config(directory: str, field: str = "policy.model") -> dict[str, Any]:
     return found
 
 
-def read_weights(module: nn.Module, directory: str, part: str = "") -> None:
-    """Load the weights saved in this directory, or those whose names begin with ``part``, into what was made from its
-    configuration."""
+def read_tensors(directory: str) -> dict[str, Tensor]:
+    """The weights saved in this directory, by their names."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
-        weights = load_file(Path(directory) / WEIGHTS)
-        own = {name.removeprefix(part): weight for name, weight in weights.items() if name.startswith(part)}
-        module.load_state_dict(own)
-    except (OSError, SafetensorError, RuntimeError) as error:
-        # A missing file, a truncated file, and tensors of other shapes.
+        return load_file(Path(directory) / WEIGHTS)
+    except (OSError, SafetensorError) as error:  # a missing file, or one that is cut off
+        raise ValueError(f"{directory}/{WEIGHTS} cannot be read, so it is missing or damaged: {error}") from error
+
+
+def read_weights(module: nn.Module, directory: str, part: str = "") -> None:
+    """Load the weights saved in this directory, or those whose names begin with ``part``, into what was made from its
+    configuration."""
+    weights = read_tensors(directory)
+    try:
+        module.load_state_dict({n.removeprefix(part): weight for n, weight in weights.items() if n.startswith(part)})
+    except RuntimeError as error:  # tensors of other names or shapes
         raise ValueError(f"{directory}/{WEIGHTS} does not load as {type(module).__name__}: {error}") from error

@@ -21,6 +21,7 @@ from gimbal.policies.control import (
     AbstractRealPolicy,
     output_of,
     read_config,
+    read_tensors,
     relu_mlp,
     saved,
 )
@@ -153,6 +154,7 @@ class Residual(AbstractBoundedSpec):
                     f"the policy in {self.base} has {name} {held.get(name)}, and in this environment it must be {vars(self)[name]}: "
                     "train one here, as gimbal train bc, and name its directory by policy.base"
                 )
+        read_tensors(self.base)  # a damaged file is of no kind
         for name, kind in KINDS.items():
             try:
                 return name, saved(kind, self.base, 0)

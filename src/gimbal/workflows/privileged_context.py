@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from gimbal.composition import Advice, Composition, Refusal, Verdict
 from gimbal.policies.token import Tokens
 from gimbal.records import Episode, Task
-from gimbal.rewards.asking import asked_by, fill
+from gimbal.rewards.asking import PLACE, asked_by, fill
 from gimbal.workflows.base import AbstractWorkflow, Attempt, Draw, Encode, Steps
 
 AWARE, UNAWARE = "aware", "unaware"
@@ -40,6 +40,11 @@ class PrivilegedContext(AbstractWorkflow):
     def __post_init__(self) -> None:
         if not 0 <= self.aware <= 1:
             raise ValueError(f"PrivilegedContext.aware is {self.aware}; it is the share of a group's attempts, 0 to 1")
+        if not PLACE.search(self.template):
+            raise ValueError(
+                f"PrivilegedContext.template is {self.template!r:.60}, which reads nothing of a task: write what it reads in braces, "
+                "as {context} {prompt}"
+            )
 
     @property
     def players(self) -> frozenset[str]:

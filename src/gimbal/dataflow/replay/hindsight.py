@@ -93,7 +93,8 @@ class Relabelling:
             raise ValueError(
                 f"{self.goals.source}.step paid {unlike} of {entered} steps otherwise than its compute_reward says of the goal that "
                 "each reached and the one it wanted, and hindsight would learn from both: let step pay compute_reward(achieved_goal, "
-                "desired_goal, info) of what it returns, or set store.hindsight=none"
+                "desired_goal, info) of what it returns, by the goals alone (info is empty when hindsight asks), or set "
+                "store.hindsight=none"
             )
 
     def chosen(
