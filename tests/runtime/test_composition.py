@@ -132,6 +132,16 @@ def _sentences(file: Path) -> list[str]:
     ]
 
 
+def of_named_classes(directory):
+    """A stream of a network that draws only samples of a class that is named."""
+    diffusers = pytest.importorskip("diffusers")
+    blocks = {"down_block_types": ("DownBlock2D",), "up_block_types": ("UpBlock2D",), "block_out_channels": (8,)}
+    size = {"sample_size": 8, "in_channels": 3, "out_channels": 1, "layers_per_block": 1, "norm_num_groups": 4}
+    diffusers.UNet2DModel(**size, **blocks, num_class_embeds=10).save_pretrained(directory / "unet")
+    diffusers.FlowMatchEulerDiscreteScheduler().save_pretrained(directory / "scheduler")
+    return replace(streams(), policy=Denoiser(model=str(directory)))
+
+
 def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
     """So that a new rule comes with a run that breaks it and one that keeps it."""
     monkeypatch.setattr("gimbal.workflows.agent.find_spec", lambda name: None)  # the extra that is installed here
@@ -145,6 +155,7 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
         residual(),  # of no base
         *OFF_POLICY.values(),
         *DENOISING.values(),
+        of_named_classes(tmp_path),
         *wrong_recordings.runs(tmp_path).values(),
     )
     heard += [verdict.reason for run in others for verdict in verdicts(run)]
