@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from gimbal.config.own import LARGEST, told
 from gimbal.config.parts import broken
-from gimbal.ops.deadline import DESK, Late
+from gimbal.ops.deadline import DESK, Hung, Late
 
 ACHIEVED, DESIRED, PLAIN = "achieved_goal", "desired_goal", "observation"  # names in what is observed
 DEADLINE = 60.0  # seconds of a call of a rule
@@ -57,7 +57,7 @@ class Goals:
             one_by_one = self._answered(
                 name, lambda: [rule(one_G, other_G, {}) for one_G, other_G in zip(achieved_KG, desired_KG, strict=True)]
             )
-        except Silent:
+        except (Silent, Hung):
             raise
         except Exception as error:  # whatever a user's rule raises, told with the line of his file
             raise ValueError(f"{broken(f'{self.source}.{name}', error)}; it is called with an empty info") from error
@@ -89,9 +89,7 @@ def _together(rule: Judges, achieved_KG: np.ndarray, desired_KG: np.ndarray) -> 
     """What a rule says of all pairs in one call; None where it takes a pair at a time."""
     try:
         found = _numbers(rule(achieved_KG, desired_KG, {}))
-    except (
-        Exception
-    ):  # whatever a rule for one pair raises of many; what is wrong with it shows when it is asked for one
+    except Exception:  # whatever a rule for one pair raises of many; what is wrong shows when it is asked for one
         return None
     return found if found.shape == (len(achieved_KG),) else None
 
