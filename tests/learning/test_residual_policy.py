@@ -32,15 +32,6 @@ BASES = [
 ]
 
 
-def test_a_policy_explores_as_its_update_says_from_the_start():
-    """Also in the evaluation before the first step."""
-    run = replace(recipes.load("residual"), held_out=None, threads=1)
-    trainer = Trainer(run)
-    assert float(trainer.learner.policy.get_buffer("explore")) == pytest.approx(run.update.explore.first)
-    assert run.update.explore.first == pytest.approx(0.1)
-    trainer.close()
-
-
 def test_a_damaged_base_is_called_damaged(tmp_path):
     base_in(tmp_path)
     file = tmp_path / "model.safetensors"

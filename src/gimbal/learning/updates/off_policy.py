@@ -70,8 +70,6 @@ class AbstractOnDecisions(AbstractUpdate):
         return {}
 
     def init(self, models: Models) -> dict[str, Stateful]:
-        if (explore := self.explores()) is not None:  # what acts and is evaluated before the first step, too
-            models.policy.get_buffer("explore").fill_(explore.at(0))
         return {SEEN: DataCount()}
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
