@@ -29,7 +29,7 @@ from torch import nn
 
 from gimbal import recipes
 from gimbal.config import Text
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 EPISODES = 20
 TURN = 200  # steps of the environment

@@ -36,7 +36,7 @@ from gimbal.recipes.core.grpo import grpo
 from gimbal.records import Group
 from gimbal.report.files import JsonLines
 from gimbal.rewards.base import AbstractReward
-from gimbal.runtime import trainer as loop
+from gimbal.runtime import local
 from gimbal.runtime.run import Run
 from gimbal.runtime.simulate import calibrate
 from gimbal.runtime.simulate.simulator import Forecast, Setup, simulate
@@ -135,8 +135,8 @@ Rows = list[dict[str, Any]]
 def measure(case: Case, steps: int, clock: str) -> tuple[Rows, Rows]:
     """One run: its metrics, and of its rollouts what rollouts.jsonl would hold."""
     ticks = time.process_time if clock == "cpu" else time.perf_counter
-    loop.time = SimpleNamespace(perf_counter=ticks)  # type: ignore[assignment]
-    trainer, rows, rollouts = loop.Trainer(run_of(case, steps)), [], []
+    local.time = SimpleNamespace(perf_counter=ticks)  # type: ignore[assignment]
+    trainer, rows, rollouts = local.Trainer(run_of(case, steps)), [], []
     try:
         for _ in range(steps):
             metrics, groups, _ = trainer.advance()

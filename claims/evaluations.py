@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gimbal.records import TrainBatch
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 FIGURES = {"reward": "eval/greedy_score", "true": "eval/greedy", "coverage": "eval/greedy_data/coverage"}
 

@@ -83,7 +83,7 @@ def train(
         recipe = recipe or recipes.default(keys)
         run = recipes.load(recipe, keys, notices.append)
     if rank() > 0:  # under torchrun, code after this call is for rank 0 only
-        from gimbal.runtime.trainer import follow
+        from gimbal.runtime.local import follow
 
         follow(run)
         raise SystemExit(0)

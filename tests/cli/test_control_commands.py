@@ -458,6 +458,19 @@ def test_hindsight_in_an_environment_of_ones_own(desk, single_thread, capsys):
         assert torch.equal(weights("whole")[name], weight), name
 
 
+def test_sets_of_another_size_want_rows_of_that_size(desk, capsys):
+    Path("shops.py").write_text(
+        "import gymnasium, numpy as np\n\nclass Shops(gymnasium.Env):\n"
+        "    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (2,)), gymnasium.spaces.Box(0, 1, (6,))\n"
+    )
+    assert cli.main(["train", "sequoia", "env=shops.py:Shops", "--dry-run"]) == 2
+    assert "set policy.rows to rows of 6 numbers" in capsys.readouterr().err
+    words = ["train", "sequoia", "env=shops.py:Shops", "policy.rows=((1,1,1,3,3,3),)", "policy.limits=(4,)"]
+    assert cli.main([*words, "--print-config"]) == 0, capsys.readouterr().err
+    policy = yaml.safe_load(capsys.readouterr().out)["run"]["policy"]
+    assert (policy["actions"], policy["observations"]) == (6, 2)
+
+
 @pytest.mark.parametrize("key", ["tasks.environment", "environment", "env", "env_id"])
 def test_an_environment_by_any_of_its_names_is_trained_and_evaluated_in(desk, capsys, key):
     words = ["train", "mbpo", f"{key}=MountainCarContinuous-v0", "--print-config"]

@@ -10,8 +10,8 @@ pytest.importorskip("diffusers", reason="diffusers is not installed: pip install
 from gimbal import recipes
 from gimbal.engines.denoising import Denoising
 from gimbal.environments.conditions import Conditions
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.fixed_splits import FixedSplits
 from gimbal.workflows.single import SingleTurn
 

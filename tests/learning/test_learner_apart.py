@@ -16,8 +16,8 @@ from gimbal.learning import joining
 from gimbal.learning.base import AbstractLearner
 from gimbal.learning.method import Optimization
 from gimbal.report.files import deterministic
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut
-from gimbal.runtime.trainer import Trainer
 
 
 class Apart(AbstractLearner):
@@ -78,7 +78,7 @@ def test_a_policy_that_lives_elsewhere_trains_to_the_same_bits(tmp_path, monkeyp
 
 
 def test_no_file_of_the_runtime_reaches_into_a_learner():
-    from gimbal.runtime import checkpoint, evaluate, local, trainer
+    from gimbal.runtime import checkpoint, evaluate, local
 
-    for module in (trainer, local, evaluate, checkpoint):
+    for module in (local, evaluate, checkpoint):
         assert "learner.policy" not in inspect.getsource(module)

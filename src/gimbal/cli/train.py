@@ -169,7 +169,7 @@ def _train(arguments: Arguments) -> int:
         raise ValueError("--seeds starts its own processes: drop torchrun or --seeds")
     if rank() > 0:
         if not {"help", "print-config", "dry-run"} & set(arguments.flags):
-            from gimbal.runtime.trainer import follow
+            from gimbal.runtime.local import follow
 
             follow(run)
     elif "help" in arguments.flags:

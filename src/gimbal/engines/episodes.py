@@ -32,7 +32,7 @@ from gimbal.records import Drop, Episode, Rollout, Task
 
 ENDS = ("terminated", "truncated")  # of an episode
 SUCCESS = (
-    "success"  # in a rollout's scores, where an episode ends in it and its environment says whether its goal is reached
+    "success"  # in a rollout's scores at an episode's end: whether its goal is reached, where its environment says so
 )
 RETURN = "return"  # in a rollout's scores, where it is the last segment of an episode: what all of that earned
 

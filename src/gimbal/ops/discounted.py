@@ -25,7 +25,7 @@ def discounted_sums(x_NS: Float[Tensor, "N S"], mask_NS: Bool[Tensor, "N S"], di
     """y_t = x_t + discount y_next over the counted decisions of each row; what is masked is skipped, not discounted.
 
     By doubling: after k rounds y_t reaches 2^k decisions ahead, and ``share_NS`` is the weight of what lies beyond them. A loop over
-    the decisions takes twenty times as long for 16 rows of 500 on a CPU, and a GPU would wait for each of its small operations.
+    the decisions takes twenty times as long for 16 rows of 500, and half as long again for 128 of 10,000 (one thread).
     """
     sum_NS = torch.where(mask_NS, x_NS, 0.0)
     share_NS = torch.where(mask_NS, torch.full_like(x_NS, discount), 1.0)
