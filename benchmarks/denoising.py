@@ -1,5 +1,6 @@
 """Flow-GRPO (or DDPO) beside a plain loop over diffusers, written as its authors train: the same network, scheduler, reward, batch,
-steps and rates, one thread each. Both sides take turns, a seed each; CPU seconds of training, without start and evaluation.
+steps and rates, one thread each. Both sides take turns, a seed each; CPU seconds of training, without start and evaluation. On a GPU,
+which both sides then use, they are seconds of the clock.
 
 The loop samples a batch with its log-probabilities, scores it, takes advantages, and then goes over minibatches and, in each, over the
 drawn steps one at a time: network, (of Flow-GRPO) the reference's network without gradient, loss, backward; one move of AdamW a
@@ -9,7 +10,7 @@ Behavior; nothing else of the recipes is changed but the size of a step. Both ca
 ``wanted_last`` is the reward, log p of the wanted class, over the last quarter of the steps, as a geometric mean of p; ``p`` is of an
 exact permutation test of its logarithms over the seeds.
 
-    python benchmarks/denoising.py --seeds 3 --out benchmarks/denoising.json    # or ddpo
+    python benchmarks/denoising.py --seeds 3 --out benchmarks/denoising.json    # or ddpo; on a GPU, to denoising_gpu.json
 """
 
 from __future__ import annotations
@@ -38,6 +39,17 @@ from gimbal.runtime.local import Trainer
 
 GROUPS, GROUP, WANTED, ANY = 4, 16, 4, 10  # samples of a step; the class that is wanted, and the label of none
 WARMUP = 1  # steps before the clock starts
+WHERE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+RATE = f"samples_per_{'s' if WHERE.type == 'cuda' else 'cpu_s'}"
+
+
+def clock() -> float:
+    """Seconds: of this process on a CPU, of the wall on a GPU once it has done what it was asked."""
+    if WHERE.type == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 @dataclass(frozen=True)
@@ -79,9 +91,9 @@ def ours(case: Case, seed: int) -> dict[str, Any]:
     curve, start = [], 0.0
     for step in range(case.steps):
         if step == WARMUP:
-            start = time.process_time()
+            start = clock()
         curve.append(trainer.advance()[0]["reward/mean"])
-    seconds = time.process_time() - start
+    seconds = clock() - start
     trainer.close()
     return {"curve": curve, "seconds": seconds}
 
@@ -96,7 +108,7 @@ class Plain:
         run = recipes.function(case.recipe)()
         directory = Path(run.policy.path)
         self.case, self.rule = case, run.optimization
-        self.network = library.DiTTransformer2DModel.from_pretrained(directory / "transformer").eval()
+        self.network = library.DiTTransformer2DModel.from_pretrained(directory / "transformer").eval().to(WHERE)
         self.reference = copy.deepcopy(self.network).requires_grad_(False) if case.kl else None
         kind = library.FlowMatchEulerDiscreteScheduler if case.recipe == "flow_grpo" else library.DDIMScheduler
         self.scheduler = kind.from_pretrained(directory / "scheduler")
@@ -104,11 +116,11 @@ class Plain:
         own = self.rule.of_policy()
         self.optimizer = own.over(self.network)
         self.norm = own.max_grad_norm
-        self.labels = torch.full((GROUPS * GROUP,), ANY)
+        self.labels = torch.full((GROUPS * GROUP,), ANY, device=WHERE)
 
     def mean(self, network: Any, x: Tensor, place: int) -> tuple[Tensor, float]:
         """Mean and standard deviation of the state after this one, by this network."""
-        time_N = self.scheduler.timesteps[place].expand(len(x))
+        time_N = self.scheduler.timesteps[place].to(WHERE).expand(len(x))
         said = network(x, timestep=time_N, class_labels=self.labels[: len(x)]).sample
         if self.case.recipe == "flow_grpo":
             t, s = (float(self.scheduler.sigmas[i]) for i in (place, place + 1))
@@ -133,7 +145,7 @@ class Plain:
 
     @torch.no_grad()
     def sample(self) -> tuple[list[Tensor], list[Tensor]]:
-        x, states, logprobs = torch.randn(GROUPS * GROUP, 1, 8, 8), [], []
+        x, states, logprobs = torch.randn(GROUPS * GROUP, 1, 8, 8, device=WHERE), [], []
         for place in range(self.case.denoising):
             states.append(x)
             mean, std = self.mean(self.network, x, place)
@@ -163,7 +175,7 @@ class Plain:
 
     def step(self) -> float:
         states, logprobs = self.sample()
-        weight, bias = digits._linear()
+        weight, bias = (part.to(WHERE) for part in digits._linear())
         log_p = (states[-1].flatten(1) @ weight.T + bias).log_softmax(-1)
         reward_N = log_p[:, WANTED]
         advantage_N = self.advantages(reward_N)
@@ -184,9 +196,9 @@ def theirs(case: Case, seed: int) -> dict[str, Any]:
     loop, curve, start = Plain(case, seed), [], 0.0
     for step in range(case.steps):
         if step == WARMUP:
-            start = time.process_time()
+            start = clock()
         curve.append(loop.step())
-    return {"curve": curve, "seconds": time.process_time() - start}
+    return {"curve": curve, "seconds": clock() - start}
 
 
 SIDES: Sequence[tuple[str, Callable[[Case, int], dict[str, Any]]]] = (("gimbal", ours), ("plain", theirs))
@@ -211,13 +223,15 @@ def measured(case: Case, seeds: int) -> dict[str, Any]:
                 {
                     "arm": who,
                     "seed": seed,
-                    "samples_per_cpu_s": round(samples / found["seconds"], 1),
+                    RATE: round(samples / found["seconds"], 1),
                     "wanted_last": round(math.exp(last), 3),
                 }
             )
             print(runs[-1], [round(x, 2) for x in found["curve"]], flush=True)
     own, other = ([math.log(run["wanted_last"]) for run in runs if run["arm"] == who] for who, _ in SIDES)
-    setting = {"recipe": case.recipe, "steps": case.steps, "samples_a_step": GROUPS * GROUP}
+    setting: dict[str, Any] = {"recipe": case.recipe, "steps": case.steps, "samples_a_step": GROUPS * GROUP}
+    if WHERE.type == "cuda":
+        setting["device"] = torch.cuda.get_device_name()
     return setting | {"p": round(p_value(own, other), 3), "runs": runs}
 
 

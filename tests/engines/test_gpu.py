@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from gimbal import recipes
 from gimbal.cli import main
 from gimbal.engines.base import Request, drained
 from gimbal.engines.graphs import rounded
@@ -73,14 +74,33 @@ def test_fused_kernels_give_the_same_log_probabilities_and_gradients():
     rollouts = list(sampled(plain).values())[:8]
     fuse(fused.model)
     for rollout in rollouts:
-        found = [
-            trained(policy).logprobs(rollout.decisions.to(torch.device("cuda")), 1.0)[0] for policy in (plain, fused)
-        ]
+        decisions = rollout.decisions.to(torch.device("cuda"))
+        found = [policy.evaluate(decisions).logprob_NS[0] for policy in (plain, fused)]
         torch.testing.assert_close(found[1], found[0], atol=2e-3, rtol=0)
         for logprob_S in found:
             logprob_S.sum().backward()
     for (name, one), other in zip(plain.named_parameters(), fused.parameters(), strict=True):
         torch.testing.assert_close(other.grad, one.grad, atol=2e-2 * float(one.grad.abs().max()), rtol=0, msg=name)
+
+
+@ON_GPU
+@pytest.mark.parametrize("name", ["flow_grpo", "ddpo", "lightning_rl", "sac", "cartpole"])
+def test_other_families_learn_on_a_gpu_what_they_learn_on_a_cpu(name, monkeypatch):
+    """The same run on both: its first rewards agree, and so do the sampler and the trainer."""
+    if name in recipes.of("denoising"):
+        pytest.importorskip("diffusers")
+    found = []
+    for there in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        trainer = Trainer(replace(recipes.function(name)(), steps=2, held_out=None))
+        try:
+            assert trainer.device.type == ("cuda" if there else "cpu")
+            trainer.begin()
+            found.append(trainer.advance()[0])
+        finally:
+            trainer.close()
+    assert found[0]["reward/mean"] == pytest.approx(found[1]["reward/mean"], rel=0.05, abs=0.05)
+    assert found[0].get("mismatch/logp_diff_max", 0) < found[1].get("mismatch/logp_diff_max", 0) + 2e-2
 
 
 @ON_GPU

@@ -126,16 +126,21 @@ class DenoisingEngine(AbstractStepwise[LivePath, DenoiserPolicy]):
 
     def _draw(self, sampler: str, paths: Sequence[LivePath]) -> None:
         """The next step of each."""
+        where = (
+            self.device
+        )  # paths stay in main memory, where rewards and records want them; only the network may be elsewhere
         amplitude_B = torch.stack([path.amplitude_S[path.length] for path in paths])
-        mean_BD, std_B = self._policy.step(
-            torch.stack([path.states[-1] for path in paths]),
-            torch.stack([path.schedule.level_SL[path.length] for path in paths]),
-            torch.stack([path.schedule.time_S[path.length] for path in paths]),
-            amplitude_B,
-            torch.tensor([path.label for path in paths]),
+        given = [x for path in paths if (x := path.given_D) is not None]
+        found = self._policy.step(
+            torch.stack([path.states[-1] for path in paths]).to(where),
+            torch.stack([path.schedule.level_SL[path.length] for path in paths]).to(where),
+            torch.stack([path.schedule.time_S[path.length] for path in paths]).to(where),
+            amplitude_B.to(where),
+            torch.tensor([path.label for path in paths], device=where),
             sampler,
-            torch.stack(given) if (given := [x for path in paths if (x := path.given_D) is not None]) else None,
+            torch.stack(given).to(where) if given else None,
         )
+        mean_BD, std_B = (part.cpu() for part in found)
         noise_BD = torch.stack([path.noise_SD[path.length] for path in paths])
         std_B = std_B.where(amplitude_B > 0, 0)
         next_BD = mean_BD + wide(std_B, noise_BD) * noise_BD

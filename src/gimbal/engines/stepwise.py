@@ -43,6 +43,7 @@ class AbstractStepwise(AbstractEngine, Generic[Live, Policy]):
 
     def __init__(self, policy: Policy, slots: int, precision: Precision, tolerance: float) -> None:
         self._policy = copy.deepcopy(policy).eval().requires_grad_(False)
+        self.device = next(policy.parameters()).device
         self._weights = HeldWeights(self._policy, policy, precision)
         self._slots, self._tolerance, self._version = slots, tolerance, -1
         self._queue: deque[Request] = deque()
@@ -118,7 +119,7 @@ class AbstractStepwise(AbstractEngine, Generic[Live, Policy]):
     @torch.no_grad()
     def score(self, rollout: Rollout) -> Float[Tensor, " S"]:
         temperature = rollout.sampling.temperature or 1.0  # greedy rollouts record the policy's own log-probabilities
-        return self._policy.evaluate(rollout.decisions, temperature=temperature).logprob_NS[0]
+        return self._policy.evaluate(rollout.decisions.to(self.device), temperature=temperature).logprob_NS[0]
 
     def partial_rollouts(self) -> list[Finished]:
         return [Finished.of(live.request.key, live.rollout("cancelled")) for live in self._live if live.begun]

@@ -152,16 +152,8 @@ class UnmaskingEngine(AbstractStepwise[LiveText, MaskedPolicy]):
             drawn = torch.from_numpy(philox("unmask", *text.request.stream, text.passes).random(2 * n + 1))
             first_u_M[m], uniform_ML[:, m, start:end] = drawn[0], drawn[1:].view(2, n)
         temperature_M = torch.tensor([text.sampling.temperature for text in live])
-        token_ML, logprob_ML = torch.zeros_like(text_ML), torch.zeros(text_ML.shape)
-        confidence_ML = torch.zeros(text_ML.shape)
-        for row_K, place_K, logits_KV in self._policy.read(text_ML, width_M, asked_ML):
-            at, temperature_K, own_K = (row_K, place_K), temperature_M[row_K], reviews_M1[row_K, 0]
-            token_ML[at] = drawn_K = text_ML[at].where(own_K, _drawn(logits_KV, uniform_ML[1][at], temperature_K))
-            for temperature in temperature_K.unique().tolist():  # as the trainer evaluates it: at one temperature
-                these_K = temperature_K == temperature
-                found = told(logits_KV[these_K], drawn_K[these_K], own_K[these_K], temperature or 1.0, False)
-                logprob_ML[row_K[these_K], place_K[these_K]] = found[0]
-                confidence_ML[row_K[these_K], place_K[these_K]] = found[1]
+        parts = (text_ML, width_M, asked_ML, reviews_M1[:, 0], uniform_ML[1], temperature_M)
+        token_ML, logprob_ML, confidence_ML = self._read(*(part.to(self.device) for part in parts))
         filling, reading = (np.flatnonzero(reviews_M1[:, 0].numpy() == is_review).tolist() for is_review in (0, 1))
         where_F, order = _cells(
             [live[m] for m in filling],
@@ -188,6 +180,28 @@ class UnmaskingEngine(AbstractStepwise[LiveText, MaskedPolicy]):
                 text.decide(place - start, self._policy.mask, 0.0, self._version, seen=seen[m], counts=False)
         for text in live:
             text.passes += 1
+
+    def _read(
+        self,
+        text_ML: Tensor,
+        width_M: Tensor,
+        asked_ML: Tensor,
+        reviews_M: Tensor,
+        uniform_ML: Tensor,
+        temperature_M: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The token of each cell asked for, its log-probability and its confidence. Logits stay where the network is."""
+        token_ML, logprob_ML = torch.zeros_like(text_ML), torch.zeros_like(text_ML, dtype=torch.float32)
+        confidence_ML = torch.zeros_like(logprob_ML)
+        for row_K, place_K, logits_KV in self._policy.read(text_ML, width_M, asked_ML):
+            at, temperature_K, own_K = (row_K, place_K), temperature_M[row_K], reviews_M[row_K]
+            token_ML[at] = drawn_K = text_ML[at].where(own_K, _drawn(logits_KV, uniform_ML[at], temperature_K))
+            for temperature in temperature_K.unique().tolist():  # as the trainer evaluates it: at one temperature
+                these_K = temperature_K == temperature
+                found = told(logits_KV[these_K], drawn_K[these_K], own_K[these_K], temperature or 1.0, False)
+                logprob_ML[row_K[these_K], place_K[these_K]] = found[0]
+                confidence_ML[row_K[these_K], place_K[these_K]] = found[1]
+        return token_ML.cpu(), logprob_ML.cpu(), confidence_ML.cpu()
 
     def saved(self, live: LiveText) -> dict[str, Any]:
         lists = {name: list(value) for name, value in vars(live).items() if isinstance(value, list)}
