@@ -2,8 +2,8 @@
 what gimbal-tiny was trained on, and then the recipe ``stable`` trains it, from a command a user would type.
 
 The start is made by a plain loop of torch (bfloat16, AdamW, cosine) in minutes, since no pretrained weights are at hand; its last pass
-rates are those at which RL begins. RL runs as ``gimbal train stable model=DIR`` does, with what it chooses by size, but for the
-settings in ``SETTINGS``, which the record has.
+rates are those at which RL begins. RL runs as ``gimbal train stable model=DIR`` does, with what it chooses by size, but for
+``SETTINGS``.
 
     python benchmarks/larger.py --out benchmarks/larger.json    # one GPU, five minutes
     python benchmarks/larger.py --tiny                          # anywhere, a minute: whether it runs
@@ -132,21 +132,22 @@ def supervise(size: Size, directory: Path, where: torch.device) -> dict[str, flo
 
 
 def reinforce(size: Size, directory: Path, home: Path) -> dict[str, Any]:
-    start = time.perf_counter()
     settings = SETTINGS | {"steps": size.steps, "held_out.every": max(1, size.steps // 3)}
     result = gimbal.train(
         "stable", model=str(directory), runs=home, **{key.replace(".", "__"): value for key, value in settings.items()}
     )
+    told = result.summary
     rows = [json.loads(line) for line in (result.directory / "metrics.jsonl").read_text().splitlines()]
-    keys = ("eval/pass@1", "eval/greedy")
+    kinds = {"held-out pass@1": "eval/pass@1", "held-out greedy": "eval/greedy"}
     return {
-        "settings": {key: str(value) for key, value in settings.items()},
-        "before": {key: round(result.summary.before[key], 3) for key in keys if key in result.summary.before},
-        "after": {key: round(result.summary.after[key], 3) for key in keys if key in result.summary.after},
-        "rl_s": round(time.perf_counter() - start, 1),
-        "steps": len(rows),
-        "oldest": max(row.get("staleness/max", 0) for row in rows),
-        "largest_logp_gap": round(max(row.get("mismatch/logp_diff_max", 0) for row in rows), 3),
+        "steps": told.steps,
+        "tokens": told.tokens_generated,
+        "training_s": round(told.seconds_training),
+        "max_age": told.max_age,
+        "exam": [
+            {"exam": when, **{name: round(figures[key], 3) for name, key in kinds.items()}}
+            for when, figures in (("before RL", told.before), ("after RL", told.after))
+        ],
         "curve": [round(row["reward/mean"], 3) for row in rows if "reward/mean" in row],
     }
 

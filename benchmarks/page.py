@@ -51,8 +51,14 @@ def recorded() -> dict[str, Any]:
 
 def words_of(name: str) -> str:
     """The first paragraph of the script's docstring."""
-    words = ast.get_docstring(ast.parse((HERE / f"{name}.py").read_text(encoding="utf-8"))) or ""
+    words = ast.get_docstring(ast.parse(script(name).read_text(encoding="utf-8"))) or ""
     return " ".join(words.split("\n\n")[0].split()).replace("``", "`").rstrip(".") + "."
+
+
+def script(name: str) -> Path:
+    """What wrote a record; one of a GPU is its script's too."""
+    own = HERE / f"{name}.py"
+    return own if own.is_file() else HERE / f"{name.removesuffix('_gpu')}.py"
 
 
 def anchor(heading: str) -> str:
@@ -63,8 +69,10 @@ def anchor(heading: str) -> str:
 def section(name: str, record: Any) -> str:
     """The title, the words, the setting, the table."""
     parts = [f"## {TITLES.get(name, name)}"]
-    if (HERE / f"{name}.py").is_file():
-        parts.append(f"{words_of(name)} Run it again with `python benchmarks/{name}.py --out benchmarks/{name}.json`.")
+    if (file := script(name)).is_file():
+        parts.append(
+            f"{words_of(name)} Run it again with `python benchmarks/{file.name} --out benchmarks/{name}.json`."
+        )
     about = figures(record)
     tried = trials(about)
     results = {key: value for key, value in about.items() if key in RESULTS}

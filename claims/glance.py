@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
+from gimbal import recipes
+
 HEAD = re.compile(r"\| [^|]* \| difference \| holds \|")
+ARMS = re.compile(r"\*([^*]+)\* above \*([^*]+)\*")
 ABOUT = """## At a glance
 
 The questions below that ask whether one arm is above another, each in its claim's own figure: "yes" and "no: below" where the interval
 of the difference (five seeds and five, 96.8 %) leaves 0 out, "undecided" where it does not, which is no sign that two arms are equal.
 Runs here are small: a difference that they do not show may be there in large ones, and the reverse. Of a hundred such questions about
-three would be answered by chance. A few rows are bars of another kind, as their text says.
+three would be answered by chance. A few rows are bars of another kind, as their text says. The recipes are those that the claim's
+script names: its arms are built on them, and its section says how (`gimbal show RECIPE` prints one). A question that asks the reverse
+of one above it is left out here.
 
 """
 
@@ -27,15 +35,20 @@ class Answer(NamedTuple):
 
 def overview(sections: Sequence[str]) -> str:
     """Of all sections with a table of questions, and links to those with a rule of another form."""
-    found = [answer for section in sections for answer in answers(section)]
+    found = [answer for section in sections for answer in unmirrored(answers(section))]
     counts = Counter(answer.holds for answer in found)
     told = ", ".join(f"{count} {said or 'not run'}" for said, count in counts.most_common())
-    lines = [f"{len(found)} questions: {told}.", "", "| claim | question | difference | holds |", "| --- " * 4 + "|"]
+    lines = [
+        f"{len(found)} questions: {told}.",
+        "",
+        "| claim | recipes | question | difference | holds |",
+        "| --- " * 5 + "|",
+    ]
     last = ""
     for answer in found:
-        claim = "" if answer.section == last else link(answer.section)
+        claim, named = ("", "") if answer.section == last else (link(answer.section), recipes_of(answer.section))
         last = answer.section
-        lines.append(f"| {claim} | {answer.question} | {answer.difference} | {answer.holds} |")
+        lines.append(f"| {claim} | {named} | {answer.question} | {answer.difference} | {answer.holds} |")
     shown = {answer.section for answer in found}
     others = [link(title(section)) for section in sections if section.startswith("## ") and title(section) not in shown]
     lines += ["", f"Claims with a rule of another form: {', '.join(others)}.", ""]
@@ -51,6 +64,34 @@ def answers(section: str) -> Iterator[Answer]:
                     break
                 question, difference, holds = (cell.strip() for cell in row.strip("|").split("|"))
                 yield Answer(title(section), question, difference, holds)
+
+
+def unmirrored(answers: Iterator[Answer]) -> Iterator[Answer]:
+    """Those of one section, without what asks an earlier one the other way round."""
+    seen: set[tuple[str, ...]] = set()
+    for answer in answers:
+        arms = ARMS.search(answer.question)
+        if arms and arms.groups()[::-1] in seen:
+            continue
+        seen |= {arms.groups()} if arms else set()
+        yield answer
+
+
+def recipes_of(heading: str) -> str:
+    """The recipes that a section's script names, by the script in its heading."""
+    script = re.search(r"\(`?(\w+)\.py`?\)", heading)
+    return ", ".join(f"`{name}`" for name in _named(script.group(1))) if script else ""
+
+
+@cache
+def _named(script: str) -> list[str]:
+    known, found = set(recipes.names()), set()
+    for node in ast.walk(ast.parse((Path(__file__).parent / f"{script}.py").read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gimbal.recipes"):
+            found |= {item.name for item in node.names}
+    return sorted(known & found)
 
 
 def title(section: str) -> str:
