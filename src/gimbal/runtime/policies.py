@@ -8,20 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from gimbal.config import paths
 from gimbal.learning.learner import Learner
 from gimbal.learning.ranks import AbstractRanks
 from gimbal.learning.separate import SeparateWeights
+from gimbal.learning.updates.base import POLICY
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec
+from gimbal.runtime import checkpoint
 from gimbal.runtime.run import AbstractRun, Run, UpdateRun
 
 
 def learner(
     run: AbstractRun, where: torch.device, policy: AbstractPolicy, ranks: AbstractRanks, *, resume: Path | None = None
 ) -> Learner:
-    """The run's learner. ``resume``: the checkpoint to take the models of roles from."""
+    """The run's learner. ``resume``: the checkpoint to take the models of roles from; its state follows by ``load_state``."""
     return Learner(
         policy,
         run.learns,
@@ -31,7 +34,37 @@ def learner(
         seed=run.seed,
         ranks=ranks,
         separate=separate(run if resume is None else at(run, resume / "model"), policy),
+        begins=carried(run) if resume is None else None,
     )
+
+
+def carried(run: AbstractRun) -> dict[str, Mapping[str, Tensor]]:
+    """The weights of another run's models that this one begins with, by name (``begin_from`` of its update)."""
+    if not (named := run.learns.begins_from):
+        return {}
+    wanted = {
+        name
+        for name, spec in run.learns.models().items()
+        if name != POLICY and spec.follows != POLICY and (spec.follows or spec.optimizer is not None)
+    }
+    if not wanted:
+        raise ValueError(
+            f"begin_from={named}: {type(run.learns).__name__} has its values in the policy, which goes on by "
+            f"policy.model={named}/model; leave out begin_from"
+        )
+    place, passed = Path(named), list[str]()
+    found = place if (place / checkpoint.MANIFEST).is_file() else checkpoint.newest_whole(place, passed.append)
+    if found is None:
+        raise ValueError(
+            f"begin_from={named} holds no checkpoint: name the directory of a run, as runs/RUN, or one of runs/RUN/checkpoints"
+        )
+    held = checkpoint.of_run(found)["learner"].get("models", {})
+    if not (both := wanted & held.keys()):
+        raise ValueError(
+            f"begin_from={named} has no {' or '.join(sorted(wanted))}, which {type(run.learns).__name__} could begin with: name a run "
+            "of an update with critics, as sac, td3, iql or cql"
+        )
+    return {name: held[name] for name in sorted(both)}
 
 
 def _first(run: AbstractRun, policy: AbstractPolicy) -> AbstractPolicy:
