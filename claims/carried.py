@@ -16,9 +16,9 @@ of one run of seed 100.
 **Limits.** One task, one data set, two methods, few steps. Optimisers begin anew in both arms. No arm waits with the policy until its
 new critics have learned (`update.burn_in` of TD3 does).
 
-Written before its runs, after pilots of seed 100 at 1e-3, before the switch and after 100, 250, 500, 1,000 and 2,500 steps: *iql carried*
--447, then -447, -361, -473, -637, -426; *iql fresh* -447, -577, -1013, -697, -510; *td3 carried* -302, then -302, -895, -299, -254, -217;
-*td3 fresh* -302, -1294, -956, -775, -156.
+Written before its runs, after pilots of seed 100 at 1e-3, before the switch and after 100, 250, 500, 1,000 and 2,500 steps: *iql
+carried* -447, then -447, -361, -473, -637, -426; *iql fresh* -447, -577, -1013, -697, -510; *td3 carried* -302, then -302, -895, -299,
+-254, -217; *td3 fresh* -302, -1294, -956, -775, -156.
 
     python claims/carried.py       # goes on from claims/carried.json; about eight minutes of one core
 """
@@ -70,7 +70,7 @@ def online(arm: str, rate: float, seed: int, begins: Path) -> UpdateRun:
     """Goes on from the checkpoint of the first run: with its policy, and with its critics too unless they are *fresh*."""
     name, _, critics = arm.partition(" ")
     run = offline(name, seed)
-    update, held_out = run.update, run.held_out
+    update = run.update
     rates = replace(update.optimization, learning_rate=rate, critic_learning_rate=rate)
     update = replace(update, optimization=rates, begin_from=str(begins) if critics == "carried" else "")
     if isinstance(update, TD3):

@@ -73,7 +73,9 @@ class AbstractOnDecisions(AbstractUpdate):
         return {SEEN: DataCount()}
 
     def begun(self, models: Models) -> None:
-        if (explore := self.explores()) is not None:  # else an evaluation before the first step would have the policy's own
+        if (
+            explore := self.explores()
+        ) is not None:  # else an evaluation before the first step would have the policy's own
             models.policy.get_buffer("explore").fill_(explore.at(0))
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
@@ -125,8 +127,9 @@ class AbstractOffPolicy(AbstractOnDecisions):
     Q' follows Q: Q' <- Q' + ``tau`` (Q - Q') after each move of Q.
 
     ``begin_from`` is the directory of a run, or of one of its checkpoints, whose critics this one begins with: every model besides the
-    policy that a loss moves here, or that follows one, and that the run has by the same name (``critic``, ``target``, ``value``,
-    ``temperature``). Optimisers begin anew. Critics see observations as that run's policy did: begin with it too (``policy.model``).
+    policy that a loss moves here, or that follows such a one, and that the run has by the same name (``critic``, ``target``,
+    ``value``, ``temperature``, ``flow``). Optimisers begin anew. Critics see observations as that run's policy did: begin with it too
+    (``policy.model``).
     """
 
     gamma: float = 0.99
