@@ -21,6 +21,7 @@ import branches_slower  # noqa: E402
 import branches_slower_page  # noqa: E402
 import cached  # noqa: E402
 import campaign  # noqa: E402
+import carried  # noqa: E402
 import cases  # noqa: E402
 import cases_page  # noqa: E402
 import closed_form  # noqa: E402
@@ -129,6 +130,7 @@ TWO_FLOWS = {"return": "return", "seconds of CPU": "cpu"}
 PRIOR = {"return": "return", "recorded, of a minibatch": "prior", "seconds of CPU": "cpu"}
 ADDITIONS = {"return": "return", "weight by errors": "importance", "edited": "edited", "seconds of CPU": "cpu"}
 GOALS = {"goals reached": "success", "return": "return", "paid otherwise": "relabelled", "seconds of CPU": "cpu"}
+CARRIED = {"before the switch": "before", "soon after": "soon", "in the end": "end", "seconds of CPU": "cpu"}
 RESIDUAL = {"return": "return", "size of a correction": "size", "seconds of CPU": "cpu"}
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
 ROBUST = {"worst case": "worst case", "as it is": "as it is", "seconds of CPU": "cpu"}
@@ -245,6 +247,7 @@ def pages() -> dict[str, str]:
         tuned(goals, "Goals that were reached, for those that were wanted", GOALS),
         tuned(scarce, "Few good actions among few recorded episodes", SCARCE),
         tuned(half_good, "Recorded actions that are good in half of the states", HALF_GOOD),
+        tuned(carried, "From offline to online, with the critics", CARRIED),
         tuned(two_flows, "Two flows at once", TWO_FLOWS),
         tuned(combinatorial, "Sets of workers to send", COMBINATORIAL),
         tuned(robust, "Caution where transitions are not as they were", ROBUST),

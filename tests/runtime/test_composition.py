@@ -165,7 +165,9 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
 
 
 OF_ANY_AGE = replace(sac(), update=replace(sac().update, stability=Stability()))
-CRITICS_ALONE = replace(iql(), update=replace(iql().update, begin_from="runs/RUN"))  # of another run, without its policy
+CRITICS_ALONE = replace(
+    iql(), update=replace(iql().update, begin_from="runs/RUN")
+)  # of another run, without its policy
 UNTRAINED = dsrl()  # steers a flow that nobody trained
 OFF_POLICY = {  # what is refused of runs that learn from single decisions, by how it is said
     r"store='Transitions\(\)'": replace(sac(), store=Buffer()),
