@@ -21,10 +21,12 @@ import branches_slower  # noqa: E402
 import branches_slower_page  # noqa: E402
 import cached  # noqa: E402
 import campaign  # noqa: E402
+import carried  # noqa: E402
 import cases  # noqa: E402
 import cases_page  # noqa: E402
 import closed_form  # noqa: E402
 import closed_form_page  # noqa: E402
+import collected  # noqa: E402
 import combinatorial  # noqa: E402
 import composed  # noqa: E402
 import composed_page  # noqa: E402
@@ -129,6 +131,8 @@ TWO_FLOWS = {"return": "return", "seconds of CPU": "cpu"}
 PRIOR = {"return": "return", "recorded, of a minibatch": "prior", "seconds of CPU": "cpu"}
 ADDITIONS = {"return": "return", "weight by errors": "importance", "edited": "edited", "seconds of CPU": "cpu"}
 GOALS = {"goals reached": "success", "return": "return", "paid otherwise": "relabelled", "seconds of CPU": "cpu"}
+COLLECTED = {"steps in the river": "river", "steps in the put": "put", "seconds of CPU": "cpu"}
+CARRIED = {"before the switch": "before", "soon after": "soon", "in the end": "end", "seconds of CPU": "cpu"}
 RESIDUAL = {"return": "return", "size of a correction": "size", "seconds of CPU": "cpu"}
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
 ROBUST = {"worst case": "worst case", "as it is": "as it is", "seconds of CPU": "cpu"}
@@ -245,9 +249,11 @@ def pages() -> dict[str, str]:
         tuned(goals, "Goals that were reached, for those that were wanted", GOALS),
         tuned(scarce, "Few good actions among few recorded episodes", SCARCE),
         tuned(half_good, "Recorded actions that are good in half of the states", HALF_GOOD),
+        tuned(carried, "From offline to online, with the critics", CARRIED),
         tuned(two_flows, "Two flows at once", TWO_FLOWS),
         tuned(combinatorial, "Sets of workers to send", COMBINATORIAL),
         tuned(robust, "Caution where transitions are not as they were", ROBUST),
+        tuned(collected, "Ten samples of everything", COLLECTED),
         tuned(families, "Worst cases of a family, one at a time", FAMILIES),
         two_modes_page.section(campaign.load(two_modes.RECORD)),
         tuned(proposals, "A choice among a flow's proposals", PROPOSALS),

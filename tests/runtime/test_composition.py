@@ -153,6 +153,7 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
         OF_ANY_AGE,
         UNTRAINED,
         residual(),  # of no base
+        CRITICS_ALONE,
         *OFF_POLICY.values(),
         *DENOISING.values(),
         of_named_classes(tmp_path),
@@ -164,6 +165,9 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
 
 
 OF_ANY_AGE = replace(sac(), update=replace(sac().update, stability=Stability()))
+CRITICS_ALONE = replace(
+    iql(), update=replace(iql().update, begin_from="runs/RUN")
+)  # of another run, without its policy
 UNTRAINED = dsrl()  # steers a flow that nobody trained
 OFF_POLICY = {  # what is refused of runs that learn from single decisions, by how it is said
     r"store='Transitions\(\)'": replace(sac(), store=Buffer()),
@@ -174,6 +178,9 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     "a deterministic policy, but SquashedGaussian is not one": replace(td3(), policy=sac().policy),
     r"store='Transitions\(\)', or update\.burn_in=0": replace(
         residual(), store=Once(), update=replace(residual().update, burn_in=5)
+    ),
+    r"DQN has none that learns by itself: policy\.model=runs/RUN/model": replace(
+        dqn(), update=replace(dqn().update, begin_from="runs/RUN")
     ),
     "the values of choices, and SquashedGaussian has none": replace(dqn(), policy=sac().policy),
     "the values of sets of actions, and SquashedGaussian has none": replace(sequoia(), policy=sac().policy),

@@ -32,6 +32,7 @@ from gimbal.objectives import TruncatedWeight
 from gimbal.policies.token import Sampling
 from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.dqn import dqn
+from gimbal.recipes.papers.control.her import her
 from gimbal.recipes.papers.control.mbpo import mbpo
 from gimbal.recipes.papers.offline.td3_bc import td3_bc
 from gimbal.report.files import deterministic
@@ -83,6 +84,16 @@ def by_errors():
     """With the errors by which rows are drawn, in a buffer that has been written over."""
     run = from_a_buffer()
     return replace(run, store=replace(run.store, preference=Prioritized()))
+
+
+def of_goals():
+    """With goals drawn for steps of a buffer that has been written over. Synchronous: its episodes are of one length, so that all slots
+    end together and none is ever half drawn."""
+    run = her()
+    small = {"checkpoint_every": 1, "held_out": None, "prompts_per_step": 2}
+    store = replace(run.store, capacity=70, minibatch=8, update_to_data=0.2, learning_starts=5)
+    sampling = replace(run.sampling, max_length=12)
+    return replace(run, engine=replace(run.engine, slots=2), store=store, sampling=sampling, **small)
 
 
 def in_a_world():
@@ -141,6 +152,7 @@ RUNS = {
     "control": lambda home: cart(),
     "control, from a buffer": lambda home: from_a_buffer(),
     "control, by errors": lambda home: by_errors(),
+    "control, of goals": lambda home: of_goals(),
     "control, a learned world": lambda home: in_a_world(),
     DENOISING: lambda home: denoising_run(),
     "masked text": lambda home: masked_run(),

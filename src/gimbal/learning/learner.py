@@ -49,7 +49,8 @@ class Learner(AbstractLocalLearner):
     ``method`` is the update; a policy-gradient run is one itself. ``models`` are those the update cannot or should not make, by name
     (``critic=...``, ``reference=...``), and ``separate`` those of roles with weights of their own; ``first`` makes the initial policy
     of the run. ``temperature`` is the sampling temperature. ``total_steps`` is where a decaying learning rate ends; ``seed`` orders
-    minibatches; ``ranks`` are the processes that share the work.
+    minibatches; ``ranks`` are the processes that share the work. ``begins`` are weights of another run that models begin with, by
+    name; None: ``load_state`` follows, of a run that has begun.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Learner(AbstractLocalLearner):
         ranks: AbstractRanks = SingleProcess(),
         first: Callable[[], nn.Module] | None = None,
         separate: Mapping[str, AbstractPolicy] | None = None,
+        begins: Mapping[str, Mapping[str, Tensor]] | None = {},
         **models: nn.Module | None,
     ) -> None:
         self.policy, self.ranks = policy, ranks
@@ -76,6 +78,9 @@ class Learner(AbstractLocalLearner):
         self.models.parts |= self.memories  # saved and resumed like the parts' other state
         self.loop = None if method.stability is None else Loop(method.stability, self.models)
         self.reports: Metrics = {}  # metrics of the current batch from its preparation
+        if begins is not None:
+            self.models.begin(begins)
+            method.begun(self.models)
 
     @property
     def version(self) -> int:

@@ -8,20 +8,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
+from gimbal.composition import Advice, Refusal, Verdict
 from gimbal.config import paths
 from gimbal.learning.learner import Learner
 from gimbal.learning.ranks import AbstractRanks
 from gimbal.learning.separate import SeparateWeights
+from gimbal.learning.updates.base import POLICY
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec
+from gimbal.runtime import checkpoint
 from gimbal.runtime.run import AbstractRun, Run, UpdateRun
 
 
 def learner(
     run: AbstractRun, where: torch.device, policy: AbstractPolicy, ranks: AbstractRanks, *, resume: Path | None = None
 ) -> Learner:
-    """The run's learner. ``resume``: the checkpoint to take the models of roles from."""
+    """The run's learner. ``resume``: the checkpoint to take the models of roles from; its state follows by ``load_state``."""
     return Learner(
         policy,
         run.learns,
@@ -31,7 +35,50 @@ def learner(
         seed=run.seed,
         ranks=ranks,
         separate=separate(run if resume is None else at(run, resume / "model"), policy),
+        begins=carried(run) if resume is None else None,
     )
+
+
+def begins(run: AbstractRun) -> Iterator[Verdict]:
+    """Whether what it begins from another run (``begin_from``) goes together with the rest."""
+    if not (named := run.learns.begins_from):
+        return
+    if not _others(run):
+        yield Refusal(
+            f"update.begin_from is for models besides the policy, and {type(run.learns).__name__} has none that learns by itself: "
+            f"policy.model={named}/model goes on from that run, without update.begin_from"
+        )
+    elif not vars(run.policy).get("model"):
+        yield Advice(
+            f"update.begin_from begins with the critics of {named} and with a policy that knows nothing: policy.model={named}/model "
+            "begins with its policy too"
+        )
+
+
+def carried(run: AbstractRun) -> dict[str, Mapping[str, Tensor]]:
+    """The weights of another run's models that this one begins with, by name (``begin_from`` of its update)."""
+    if not (named := run.learns.begins_from):
+        return {}
+    place = Path(named)
+    found = place if (place / checkpoint.MANIFEST).is_file() else checkpoint.newest_whole(place, lambda passed: None)
+    if found is None:
+        raise ValueError(
+            f"begin_from={named} holds no checkpoint: name the directory of a run, as runs/RUN, or one of runs/RUN/checkpoints"
+        )
+    held, wanted = checkpoint.of_run(found)["learner"].get("models", {}), _others(run)
+    if not (both := wanted & held.keys()):
+        raise ValueError(
+            f"begin_from={named} has no {' or '.join(sorted(wanted))}, which {type(run.learns).__name__} could begin with: name a run "
+            "of an update with critics, as sac, td3, iql or cql"
+        )
+    return {name: held[name] for name in sorted(both)}
+
+
+def _others(run: AbstractRun) -> set[str]:
+    """The models besides the policy that learn: a loss moves them, or they follow one that it moves."""
+    specs = run.learns.models()
+    learn = {name for name, spec in specs.items() if spec.optimizer is not None and name != POLICY}
+    return learn | {name for name, spec in specs.items() if spec.follows in learn}
 
 
 def _first(run: AbstractRun, policy: AbstractPolicy) -> AbstractPolicy:

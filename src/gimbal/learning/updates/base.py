@@ -225,6 +225,17 @@ class Models:
         self.modules[name].load_state_dict(self.policy.state_dict())
         self.renewed.add(name)
 
+    def begin(self, others: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Let these models begin with such weights, of another run."""
+        for name, weights in others.items():
+            own = self.modules[name].state_dict()
+            if {n: x.shape for n, x in own.items()} != {n: x.shape for n, x in weights.items()}:
+                raise ValueError(
+                    f"begin_from: the other run's {name} has layers of other sizes than this run's: set its critic (members, hidden, "
+                    "layer_norm, blocks) as that run's recipe.yaml has it"
+                )
+            self.modules[name].load_state_dict(weights)
+
     def state_dict(self) -> dict[str, Any]:
         """Everything but the policy, which is saved separately, and what is loaded again from where it was at the start."""
         made = {name for name, spec in self.specs.items() if spec.first and spec.optimizer is None} - self.renewed
@@ -265,6 +276,11 @@ class AbstractUpdate(AbstractPart, ABC):
     stability: Stability | None = None
 
     @property
+    def begins_from(self) -> str:
+        """The directory of the run whose models, besides the policy, it begins with; "": none."""
+        return ""
+
+    @property
     def owners(self) -> Mapping[str, str]:
         """The model of each role with weights of its own; all other rows are the policy's."""
         return {}
@@ -284,6 +300,10 @@ class AbstractUpdate(AbstractPart, ABC):
     def init(self, models: Models) -> dict[str, Stateful]:
         """What its parts remember, by name: made once, kept in ``models.parts``, saved and resumed with the run."""
         return {}
+
+    def begun(self, models: Models) -> None:
+        """Called before the first step of a run, never where one is resumed: what it changes in the policy is saved with that."""
+        return None
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         """The batch with the columns that no update on it may change, and their metrics."""

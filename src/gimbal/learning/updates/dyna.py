@@ -85,8 +85,15 @@ class Dyna(AbstractUpdate):
         optimizer = self.inside.optimization.adamw(self.world_learning_rate)
         return {**self.inside.models(), WORLD: ModelSpec(load=self.world.load, optimizer=optimizer)}
 
+    @property
+    def begins_from(self) -> str:
+        return self.inside.begin_from
+
     def init(self, models: Models) -> dict[str, Stateful]:
         return self.inside.init(models)
+
+    def begun(self, models: Models) -> None:
+        self.inside.begun(models)
 
     @property
     def _imagines(self) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gimbal.composition import FORWARD, Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
-from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec, Stateful
+from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.flow_q import NEXT, cloning_noises
 from gimbal.learning.updates.implicit_flow import cloning, gain, proposing
 from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, counted_of, least, means, steps_of
@@ -95,10 +95,10 @@ class EditedFlow(AbstractOffPolicy):
                 "policy.pick='Best()', or begin with idql"
             )
 
-    def init(self, models: Models) -> dict[str, Stateful]:
+    def begun(self, models: Models) -> None:
+        super().begun(models)
         policy: BestOfPolicy = models[POLICY]
         policy.take_scores(models[TARGET])  # or the first step would change them without a move
-        return super().init(models)
 
     def noises(self, models: Models, batch: TrainBatch) -> dict[str, Tensor]:
         policy: BestOfPolicy = models[POLICY]

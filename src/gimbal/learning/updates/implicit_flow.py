@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gimbal.composition import FORWARD, Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
-from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, Stateful
+from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models
 from gimbal.learning.updates.flow_q import START, TIME, cloning_noises
 from gimbal.learning.updates.implicit_q import VALUE, AbstractImplicitQ
 from gimbal.learning.updates.off_policy import TARGET, counted_of, means, steps_of
@@ -66,10 +66,10 @@ class ImplicitFlow(AbstractImplicitQ):
                 f"policy.pick.expectile={self.expectile:g}"
             )
 
-    def init(self, models: Models) -> dict[str, Stateful]:
+    def begun(self, models: Models) -> None:
+        super().begun(models)
         policy: BestOfPolicy = models[POLICY]
         policy.take_scores(models[TARGET], models[VALUE])  # or the first step would change them without a move
-        return super().init(models)
 
     def noises(self, models: Models, batch: TrainBatch) -> dict[str, Tensor]:
         policy: BestOfPolicy = models[POLICY]

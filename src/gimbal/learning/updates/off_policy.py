@@ -72,6 +72,12 @@ class AbstractOnDecisions(AbstractUpdate):
     def init(self, models: Models) -> dict[str, Stateful]:
         return {SEEN: DataCount()}
 
+    def begun(self, models: Models) -> None:
+        if (
+            explore := self.explores()
+        ) is not None:  # else an evaluation before the first step would have the policy's own
+            models.policy.get_buffer("explore").fill_(explore.at(0))
+
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         """What has come in is shown to the policy's statistics, once; what remains is drawn for a move, unless there is none."""
         number_N = batch.facts.get(MOVE)
@@ -119,10 +125,20 @@ class AbstractOffPolicy(AbstractOnDecisions):
     is then the episode's own last observation, never the first of the next one.
 
     Q' follows Q: Q' <- Q' + ``tau`` (Q - Q') after each move of Q.
+
+    ``begin_from`` is the directory of a run, or of one of its checkpoints, whose critics this one begins with: every model besides the
+    policy that a loss moves here, or that follows such a one, and that the run has by the same name (``critic``, ``target``,
+    ``value``, ``temperature``, ``flow``). Optimisers begin anew. Critics see observations as that run's policy did: begin with it too
+    (``policy.model``).
     """
 
     gamma: float = 0.99
     tau: float = 0.005
+    begin_from: str = ""
+
+    @property
+    def begins_from(self) -> str:
+        return self.begin_from
 
     def __post_init__(self) -> None:
         for name in ("gamma", "tau"):

@@ -200,8 +200,15 @@ class SyntheticReplay(AbstractUpdate):
         sizes = (self.critic.observations, self.critic.actions, self.hidden)
         return TransitionFlow(*sizes, stable_hash(TRANSITIONS, seed) % 2**63)
 
+    @property
+    def begins_from(self) -> str:
+        return self.inside.begin_from
+
     def init(self, models: Models) -> dict[str, Stateful]:
         return self.inside.init(models)
+
+    def begun(self, models: Models) -> None:
+        self.inside.begun(models)
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         if (new := fresh(batch)) is not None:
