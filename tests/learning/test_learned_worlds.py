@@ -278,11 +278,11 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", ["pets", "mbpo"])
+@pytest.mark.parametrize("name", ["pets", "own_rollouts", "mbpo"])
 def test_a_resumed_run_goes_on_to_the_same_bits(name, tmp_path, single_thread):
     own = (
         {"policy.planner.candidates": 4, "policy.planner.horizon": 3}
-        if name == "pets"
+        if name != "mbpo"
         else {"store.update_to_data": 0.5}
     )
     trainer = Trainer(run := recipes.load(name, {**SMALL, **own}))

@@ -597,6 +597,12 @@ MECHANISMS: dict[str, Mechanism] = {
             store=Transitions(capacity=10, minibatch=32, update_to_data=2.0, learning_starts=0)
         ),
     ),
+    "own_rollouts": of(
+        "pets",
+        3,
+        sooner={**FEW, MPPI: {"candidates": 8, "horizon": 4}},
+        store=differs("world/loss").by(store=replace(recipes.function("pets")().store, **FEW[Transitions])),
+    ),
     "mbpo": of(
         "sac",
         3,

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gimbal import ops
-from gimbal.composition import Composition, Verdict
+from gimbal.composition import FOLLOWS, Composition, Verdict
 from gimbal.dataflow.replay.transitions import FRESH, MOVE
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.base import AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
@@ -36,7 +36,7 @@ class Dyna(AbstractUpdate):
 
     For each minibatch of K real steps sampled from the store, in this order, w being 1 / K:
 
-        world     sum w sum_m - log p_m(o' - o, r | o, a)
+        world     sum w sum_m - log p_m(o' - o, r | o, a), on own rollouts with ``store.path`` above 1 (``ModelLearning``)
         branches  from the observations of some of the rows, ``horizon`` steps by the current policy and world, each step by a random
                   member; so many that ``share`` of the K steps that ``inside`` learns from are imagined
         inside    its losses on the branches and the first of the real steps
@@ -77,6 +77,9 @@ class Dyna(AbstractUpdate):
             raise ValueError(
                 "controllers and stability belong to the whole update: give them to Dyna, with paths such as inside.alpha"
             )
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({FOLLOWS})
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from single_steps(self, whole)

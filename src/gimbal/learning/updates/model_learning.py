@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from gimbal.composition import Composition, Refusal, Verdict
-from gimbal.dataflow.replay.transitions import FRESH, MOVE, Transitions
+from gimbal.composition import FOLLOWS, Composition, Refusal, Verdict
+from gimbal.dataflow.replay.transitions import FRESH, MOVE, PATH, Transitions
 from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.off_policy import AbstractOnDecisions, Explore, counted_of, means, steps_of
 from gimbal.policies.dynamics import DynamicsNetwork
@@ -27,16 +27,27 @@ class ModelLearning(AbstractOnDecisions):
 
         world     sum w sum_m - log p_m(o' - o, r | o, a)
 
+    On own rollouts (``store.path`` = p above 1): the mean of the same over p recorded steps on end, of which each member sees the
+    first o and then what it said itself, o_m + mean_m, with the recorded actions and the gradient through all of its steps. Its target
+    is the change that leads back to the record, so it is paid for where it ends up, not for single steps from where it never is. Where
+    the environment is noisy its deviations then hold the noise of the whole path. This is the plain form of training on own rollouts;
+    PersistWorld (arXiv:2603.25685), which ranks several futures of a diffusion model from a drifted state and pushes from the worse to
+    the better, is not built. It did not make worlds rank policies better (claims, ``worlds.py``).
+
     Held-out error: on newly arrived real steps, before training on them or updating the world's statistics. ``gap`` is the predicted
     minus the actual sum of rewards over a fresh row of real steps, by a member's own observations and the real actions; the mean over
     members and rows.
 
+    - ``store.path`` = 1: single steps. Paths of which only one step is known: the same.
     - A Gaussian linear environment: the loss has its minimum at the environment's own mean and deviation.
 
     Published: 5 members of 3 x 500 (Pendulum: fewer suffice), CEM, retrained after each episode. Ours: trained as steps arrive.
     """
 
     explore: Explore = Explore(first=1.0, last=0.15, over=200)
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({FOLLOWS})
 
     def explores(self) -> Explore:
         return self.explore
@@ -97,11 +108,20 @@ def fresh(batch: TrainBatch) -> TrainBatch | None:
 
 
 def surprise(world: DynamicsNetwork, batch: TrainBatch) -> Float[Tensor, " K"]:
-    """- log p of each single real step, summed over the members."""
+    """- log p of each real step, summed over the members; with paths, the mean over the steps of each, on own observations."""
     steps, counted = steps_of(batch), counted_of(batch)
-    reward_K, ended_K = counted(batch.column("reward_NS", world)), counted(steps.ended_NS)
-    one = world.follow(counted(steps.observation_NSO), counted(steps.action_NSA)[:, None])
-    return world.surprise(one, counted(steps.next_NSO)[:, None], reward_K[:, None], ended_K[:, None]).sum(0)[:, 0]
+    seen_KO, action_KA = counted(steps.observation_NSO), counted(steps.action_NSA)
+    if PATH not in batch.facts:
+        reward_K, ended_K = counted(batch.column("reward_NS", world)), counted(steps.ended_NS)
+        one = world.follow(seen_KO, action_KA[:, None])
+        return world.surprise(one, counted(steps.next_NSO)[:, None], reward_K[:, None], ended_K[:, None]).sum(0)[:, 0]
+    path_KpF = counted(batch.facts[PATH])
+    known_Kp = ~path_KpF[..., 0].isnan()
+    sizes = [action_KA.shape[-1], seen_KO.shape[-1], 1, 1]
+    action_KpA, next_KpO, reward_Kp1, ended_Kp1 = path_KpF.nan_to_num().split(sizes, -1)
+    own = world.follow(seen_KO, action_KpA)
+    nll_Kp = world.surprise(own, next_KpO, reward_Kp1[..., 0], ended_Kp1[..., 0] > 0).sum(0)
+    return torch.where(known_Kp, nll_Kp, 0).sum(-1) / known_Kp.sum(-1)
 
 
 def foreseen(world: DynamicsNetwork, batch: TrainBatch) -> Metrics:
