@@ -278,7 +278,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", ["pets", "own_rollouts", "mbpo"])
+@pytest.mark.parametrize("name", ["pets", "own_rollouts", "pde_refiner", "mbpo"])
 def test_a_resumed_run_goes_on_to_the_same_bits(name, tmp_path, single_thread):
     own = (
         {"policy.planner.candidates": 4, "policy.planner.horizon": 3}

@@ -603,6 +603,12 @@ MECHANISMS: dict[str, Mechanism] = {
         sooner={**FEW, MPPI: {"candidates": 8, "horizon": 4}},
         store=differs("world/loss").by(store=replace(recipes.function("pets")().store, **FEW[Transitions])),
     ),
+    "pde_refiner": of(
+        "pets",
+        3,
+        sooner={**FEW, MPPI: {"candidates": 8, "horizon": 4}},
+        policy=above("world/refinement").by(policy=recipes.function("pets")().policy),
+    ),
     "mbpo": of(
         "sac",
         3,

@@ -16,7 +16,8 @@ from gimbal.composition import FOLLOWS, Composition, Verdict
 from gimbal.dataflow.replay.transitions import FRESH, MOVE
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.base import AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
-from gimbal.learning.updates.model_learning import foreseen, single_steps, surprise
+from gimbal.learning.updates.model_learning import foreseen, refinement, refining, single_steps, surprise
+from gimbal.learning.updates.model_learning import NOISE as REFINED
 from gimbal.learning.updates.off_policy import AbstractOffPolicy, counted_of, means, steps_of
 from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.control import AbstractControlPolicy, Steps
@@ -82,7 +83,7 @@ class Dyna(AbstractUpdate):
         return frozenset({FOLLOWS})
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        yield from single_steps(self, whole)
+        yield from single_steps(self, self.world, whole)
 
     def models(self) -> dict[str, ModelSpec]:
         optimizer = self.inside.optimization.adamw(self.world_learning_rate)
@@ -98,6 +99,7 @@ class Dyna(AbstractUpdate):
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         told = foreseen(models[WORLD], batch)
         batch, more = self.inside.prepare(models, batch)
+        batch = batch.with_columns(refining(models, self.world, batch)).to(models.device)
         if self._imagines and not (MOVE in batch.facts and bool((batch.facts[MOVE] == FRESH).any())):
             batch = batch.with_columns(self._noise(models, batch)).to(models.device)
         return batch, told | more
@@ -136,8 +138,12 @@ class Dyna(AbstractUpdate):
         return minibatch.with_columns(facts), {"imagined/share": branches * h / float(used_Nh.sum())}
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
-        weight_K, nll_K = counted_of(batch)(batch.facts[WEIGHT]), surprise(models[WORLD], batch)
-        yield Loss(of=(WORLD,), value=(weight_K * nll_K).sum(), metrics=means(weight_K, {"world/loss": nll_K}))
+        weight_K, loss_K = counted_of(batch)(batch.facts[WEIGHT]), surprise(models[WORLD], batch)
+        told = {"world/loss": loss_K}
+        if REFINED in batch.facts:
+            told["world/refinement"] = named_K = refinement(models[WORLD], batch)
+            loss_K = loss_K + named_K
+        yield Loss(of=(WORLD,), value=(weight_K * loss_K).sum(), metrics=means(weight_K, told))
         yield from self.inside.losses(models, self._imagined(models, batch) if self._imagines else batch)
 
     @torch.no_grad()
