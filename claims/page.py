@@ -40,6 +40,7 @@ import dose_page  # noqa: E402
 import drafter  # noqa: E402
 import drafter_page  # noqa: E402
 import drafts  # noqa: E402
+import drift  # noqa: E402
 import echo  # noqa: E402
 import echo_page  # noqa: E402
 import failing  # noqa: E402
@@ -129,6 +130,12 @@ TWO_FLOWS = {"return": "return", "seconds of CPU": "cpu"}
 PRIOR = {"return": "return", "recorded, of a minibatch": "prior", "seconds of CPU": "cpu"}
 ADDITIONS = {"return": "return", "weight by errors": "importance", "edited": "edited", "seconds of CPU": "cpu"}
 GOALS = {"goals reached": "success", "return": "return", "paid otherwise": "relabelled", "seconds of CPU": "cpu"}
+DRIFT = {
+    "holds": "holds",
+    "agreement": "agreement",
+    **{f"at {horizon}": f"at {horizon}" for horizon in worlds.HORIZONS},
+    "seconds of CPU": "cpu",
+}
 RESIDUAL = {"return": "return", "size of a correction": "size", "seconds of CPU": "cpu"}
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
 ROBUST = {"worst case": "worst case", "as it is": "as it is", "seconds of CPU": "cpu"}
@@ -270,6 +277,7 @@ def pages() -> dict[str, str]:
         tuned(cached, "The way back through a path that is kept", CACHED),
         failing.section(tokens.load(failing.RECORD)),
         worlds_page.section(campaign.load(worlds.RECORD)),
+        tuned(drift, "Worlds that drift", DRIFT),
         control_page.section(campaign.load(control.RECORD)),
         locomotion_page.section(campaign.load(locomotion.RECORD)),
         drafter_page.section(campaign.load(drafter.RECORD)),

@@ -94,7 +94,9 @@ def test_the_loss_is_that_of_each_members_own_observations_with_the_recorded_cha
             normal = torch.distributions.Normal(mean[member], world.spread_T * log_std[member].exp())
             expected = expected - normal.log_prob(target).sum(-1) / known
             if end is not None:
-                expected = expected - torch.distributions.Bernoulli(logits=end[member]).log_prob(path[:, step, 6]) / known
+                expected = (
+                    expected - torch.distributions.Bernoulli(logits=end[member]).log_prob(path[:, step, 6]) / known
+                )
             seen = seen + mean[member, :, :3]  # its own, with the gradient
     found = surprise(world, with_path)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

@@ -153,7 +153,9 @@ class DynamicsNetwork(nn.Module):
         """Each member's prediction of one step, before any refinement: what the likelihood trains."""
         seen_MKO = seen_KO.expand(self.spec.members, -1, -1)
         mean, log_std, end = self._said(self.first(seen_MKO, action_KA))
-        return Foreseen(seen_MKO[:, :, None], mean[:, :, None], log_std[:, :, None], None if end is None else end[..., None])
+        return Foreseen(
+            seen_MKO[:, :, None], mean[:, :, None], log_std[:, :, None], None if end is None else end[..., None]
+        )
 
     def refinement(
         self,

@@ -129,7 +129,8 @@ class Transitions(AbstractStoreSpec):
         elif self.path > 1 and FOLLOWS not in learns.effects():
             yield Refusal(
                 f"store.path is {self.path}, steps on end for a world that learns on its own rollouts, and "
-                f"{type(learns).__name__} learns no world from them: set store.path=1 (n-step targets: store.n), or begin with pets or mbpo"
+                f"{type(learns).__name__} learns no world from them: set store.path=1 (n-step targets: store.n), or begin with pets or "
+                "mbpo"
             )
         elif self.prior is not None:
             yield from unlike(self.prior, whole)

@@ -16,8 +16,8 @@ from gimbal.composition import FOLLOWS, Composition, Verdict
 from gimbal.dataflow.replay.transitions import FRESH, MOVE
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.base import AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
-from gimbal.learning.updates.model_learning import foreseen, refinement, refining, single_steps, surprise
 from gimbal.learning.updates.model_learning import NOISE as REFINED
+from gimbal.learning.updates.model_learning import foreseen, refinement, refining, single_steps, surprise
 from gimbal.learning.updates.off_policy import AbstractOffPolicy, counted_of, means, steps_of
 from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.control import AbstractControlPolicy, Steps

@@ -154,7 +154,9 @@ def refinement(world: DynamicsNetwork, batch: TrainBatch) -> Float[Tensor, " K"]
     seen_KO, reward_K1 = counted(steps.observation_NSO), counted(batch.column("reward_NS", world))[:, None]
     target_KT = torch.cat([counted(steps.next_NSO) - seen_KO, reward_K1], -1)
     noise_MKT = counted(batch.facts[NOISE]).transpose(0, 1)
-    return world.refinement(seen_KO, counted(steps.action_NSA), target_KT, noise_MKT, counted(batch.facts[LEVEL])).sum(0)
+    return world.refinement(seen_KO, counted(steps.action_NSA), target_KT, noise_MKT, counted(batch.facts[LEVEL])).sum(
+        0
+    )
 
 
 def foreseen(world: DynamicsNetwork, batch: TrainBatch) -> Metrics:

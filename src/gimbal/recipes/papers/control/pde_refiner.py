@@ -8,7 +8,7 @@ from gimbal.runtime.run import UpdateRun
 
 
 def pde_refiner() -> UpdateRun:
-    """PDE-Refiner's steps (arXiv:2308.05732) in PETS on Pendulum-v1: the world takes three sizes of noise off its predictions."""
+    """PDE-Refiner's steps (arXiv:2308.05732) in PETS on Pendulum-v1: the world takes two sizes of noise off its predictions."""
     base = pets()
     assert isinstance(base.policy, Planned)
-    return replace(base, policy=replace(base.policy, world=replace(base.policy.world, refine=(0.2, 0.05, 0.0125))))
+    return replace(base, policy=replace(base.policy, world=replace(base.policy.world, refine=(0.01, 0.001))))
