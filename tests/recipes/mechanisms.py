@@ -626,6 +626,18 @@ MECHANISMS: dict[str, Mechanism] = {
             store=replace(recipes.function("her")().store, hindsight=Hindsight(strategy="final"), **FEW[Transitions])
         ),
     ),
+    "gcsl": of(
+        "her",
+        2,
+        sooner=FEW,
+        update=differs("loss"),
+        store=above("replay/relabelled").by(
+            store=replace(recipes.function("her")().store, hindsight=None, **FEW[Transitions])
+        ),
+        goals=differs("replay/relabelled").by(
+            store=replace(recipes.function("her")().store, hindsight=Hindsight(goals=1), **FEW[Transitions])
+        ),
+    ),
     "rlpd": of(
         "sac",
         3,
