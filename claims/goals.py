@@ -16,10 +16,10 @@ if *her* is above *final*. The share of drawn steps that hindsight pays otherwis
 reward is hardly met in so few steps, and that is what is asked; how many steps SAC would need is not.
 
 **Without rewards.** Added later, before the runs of its three arms, at the same rates, seeds and steps: *gcsl*, the recipe, which
-clones its own steps for goals of the rest of their episode (1,000 for each that was wanted; GCSL, arXiv:1912.06088); *4 goals*, the same
-with *her*'s four of five; *clone*, the same without other goals. *Hindsight is what is cloned* if *gcsl* is above *clone*; *misses spoil
-it* if *gcsl* is above *4 goals*; *rewards are not missed* if *gcsl* is above *her*. Pilots of seed 101: after 3,000 steps *gcsl* reaches
-.98, .94 and .18 of the goals (1e-3, 3e-3, 1e-2), *4 goals* .06 and *clone* none (3e-3).
+clones its own steps for goals of the rest of their episode (1,000 for each that was wanted; GCSL, arXiv:1912.06088); *4 goals*, the
+same with *her*'s four of five; *clone*, the same without other goals. *Hindsight is what is cloned* if *gcsl* is above *clone*;
+*misses spoil it* if *gcsl* is above *4 goals*; *rewards are not missed* if *gcsl* is above *her*. Pilots of seed 101: after 3,000
+steps *gcsl* reaches .98, .94 and .18 of the goals (1e-3, 3e-3, 1e-2), *4 goals* .06 and *clone* none (3e-3).
 
 Written before its runs, after one pilot of each of *her* and *sac* (seed 100, the recipe's 1e-3): all goals reached after 3,000 steps
 by *her*, none after 6,000 by *sac*. The rate of 3e-2 was added after the first 27 runs, because *final* had chosen the largest of four.

@@ -83,7 +83,7 @@ class Dyna(AbstractUpdate):
         return frozenset({FOLLOWS})
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        yield from single_steps(self, self.world, whole)
+        yield from single_steps(self, whole, self.world)
 
     def models(self) -> dict[str, ModelSpec]:
         optimizer = self.inside.optimization.adamw(self.world_learning_rate)

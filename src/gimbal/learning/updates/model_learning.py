@@ -66,7 +66,7 @@ class ModelLearning(AbstractOnDecisions):
                 "policy='Planned(world=Dynamics(observations=..., actions=...), bound=...)'"
             )
         policy = whole.run.policy
-        yield from single_steps(self, policy.world if isinstance(policy, Planned) else None, whole)
+        yield from single_steps(self, whole, policy.world if isinstance(policy, Planned) else None)
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         told = foreseen(_world(models), batch)
@@ -94,7 +94,7 @@ def _world(models: Models) -> DynamicsNetwork:
     return policy.world
 
 
-def single_steps(update: object, world: Dynamics | None, whole: Composition) -> Iterator[Verdict]:
+def single_steps(update: object, whole: Composition, world: Dynamics | None = None) -> Iterator[Verdict]:
     """Refuses a store from which a world cannot learn."""
     store, name = whole.run.store, type(update).__name__
     if not isinstance(store, Transitions):
