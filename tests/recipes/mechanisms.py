@@ -601,7 +601,7 @@ MECHANISMS: dict[str, Mechanism] = {
         "pets",
         3,
         sooner={**FEW, MPPI: {"candidates": 8, "horizon": 4}},
-        store=differs("world/loss").by(store=replace(recipes.function("pets")().store, **FEW[Transitions])),
+        store=above("world/path", 1.0).by(store=replace(recipes.function("pets")().store, **FEW[Transitions])),
     ),
     "pde_refiner": of(
         "pets",

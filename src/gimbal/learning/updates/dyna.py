@@ -16,8 +16,7 @@ from gimbal.composition import FOLLOWS, Composition, Verdict
 from gimbal.dataflow.replay.transitions import FRESH, MOVE
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.base import AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
-from gimbal.learning.updates.model_learning import NOISE as REFINED
-from gimbal.learning.updates.model_learning import foreseen, refinement, refining, single_steps, surprise
+from gimbal.learning.updates.model_learning import fitting, foreseen, refining, single_steps
 from gimbal.learning.updates.off_policy import AbstractOffPolicy, counted_of, means, steps_of
 from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.control import AbstractControlPolicy, Steps
@@ -138,11 +137,7 @@ class Dyna(AbstractUpdate):
         return minibatch.with_columns(facts), {"imagined/share": branches * h / float(used_Nh.sum())}
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
-        weight_K, loss_K = counted_of(batch)(batch.facts[WEIGHT]), surprise(models[WORLD], batch)
-        told = {"world/loss": loss_K}
-        if REFINED in batch.facts:
-            told["world/refinement"] = named_K = refinement(models[WORLD], batch)
-            loss_K = loss_K + named_K
+        weight_K, (loss_K, told) = counted_of(batch)(batch.facts[WEIGHT]), fitting(models[WORLD], batch)
         yield Loss(of=(WORLD,), value=(weight_K * loss_K).sum(), metrics=means(weight_K, told))
         yield from self.inside.losses(models, self._imagined(models, batch) if self._imagines else batch)
 

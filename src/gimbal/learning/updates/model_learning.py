@@ -77,12 +77,8 @@ class ModelLearning(AbstractOnDecisions):
         return refining(models, _world(models).spec, batch)
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
-        weight_K, loss_K = counted_of(batch)(batch.facts["weight"]), surprise(_world(models), batch)
-        told = {"loss": loss_K, "world/loss": loss_K}
-        if NOISE in batch.facts:
-            told["world/refinement"] = named_K = refinement(_world(models), batch)
-            told["loss"] = loss_K = loss_K + named_K
-        yield Loss(of=(POLICY,), value=(weight_K * loss_K).sum(), metrics=means(weight_K, told))
+        weight_K, (loss_K, told) = counted_of(batch)(batch.facts["weight"]), fitting(_world(models), batch)
+        yield Loss(of=(POLICY,), value=(weight_K * loss_K).sum(), metrics=means(weight_K, {"loss": loss_K, **told}))
 
 
 def _world(models: Models) -> DynamicsNetwork:
@@ -120,6 +116,18 @@ def fresh(batch: TrainBatch) -> TrainBatch | None:
         return batch
     row_K = (number_N == FRESH).nonzero()[:, 0]
     return batch.select(row_K) if len(row_K) else None
+
+
+def fitting(world: DynamicsNetwork, batch: TrainBatch) -> tuple[Float[Tensor, " K"], dict[str, Tensor]]:
+    """The world's loss of each row, and what is told of it."""
+    loss_K = surprise(world, batch)
+    told = {"world/loss": loss_K}
+    if NOISE in batch.facts:
+        told["world/refinement"] = named_K = refinement(world, batch)
+        loss_K = loss_K + named_K
+    if PATH in batch.facts:
+        told["world/path"] = (~counted_of(batch)(batch.facts[PATH])[..., 0].isnan()).sum(-1)
+    return loss_K, told
 
 
 def surprise(world: DynamicsNetwork, batch: TrainBatch) -> Float[Tensor, " K"]:
