@@ -36,7 +36,8 @@ class ModelLearning(AbstractOnDecisions):
     is the change that leads back to the record, so it is paid for where it ends up, not for single steps from where it never is. Where
     the environment is noisy its deviations then hold the noise of the whole path. This is the plain form of training on own rollouts;
     PersistWorld (arXiv:2603.25685), which ranks several futures of a diffusion model from a drifted state and pushes from the worse to
-    the better, is not built. It did not make worlds rank policies better (claims, ``worlds.py``).
+    the better, is not built. It is meant for noisy sensors: every o of single steps has their noise, of a path only the first. Whether
+    worlds then hold longer is undecided (claims, ``drift.py``); where sensors are exact, single steps are all that there is to learn.
 
     Held-out error: on newly arrived real steps, before training on them or updating the world's statistics. ``gap`` is the predicted
     minus the actual sum of rewards over a fresh row of real steps, by a member's own observations and the real actions; the mean over
