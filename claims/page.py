@@ -42,6 +42,7 @@ import dose_page  # noqa: E402
 import drafter  # noqa: E402
 import drafter_page  # noqa: E402
 import drafts  # noqa: E402
+import drift  # noqa: E402
 import echo  # noqa: E402
 import echo_page  # noqa: E402
 import failing  # noqa: E402
@@ -133,6 +134,12 @@ ADDITIONS = {"return": "return", "weight by errors": "importance", "edited": "ed
 GOALS = {"goals reached": "success", "return": "return", "paid otherwise": "relabelled", "seconds of CPU": "cpu"}
 COLLECTED = {"steps in the river": "river", "steps in the put": "put", "seconds of CPU": "cpu"}
 CARRIED = {"before the switch": "before", "soon after": "soon", "in the end": "end", "seconds of CPU": "cpu"}
+DRIFT = {
+    "holds": "holds",
+    "agreement": "agreement",
+    **{f"at {horizon}": f"at {horizon}" for horizon in worlds.HORIZONS},
+    "seconds of CPU": "cpu",
+}
 RESIDUAL = {"return": "return", "size of a correction": "size", "seconds of CPU": "cpu"}
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
 ROBUST = {"worst case": "worst case", "as it is": "as it is", "seconds of CPU": "cpu"}
@@ -276,6 +283,7 @@ def pages() -> dict[str, str]:
         tuned(cached, "The way back through a path that is kept", CACHED),
         failing.section(tokens.load(failing.RECORD)),
         worlds_page.section(campaign.load(worlds.RECORD)),
+        tuned(drift, "Worlds that drift", DRIFT),
         control_page.section(campaign.load(control.RECORD)),
         locomotion_page.section(campaign.load(locomotion.RECORD)),
         drafter_page.section(campaign.load(drafter.RECORD)),

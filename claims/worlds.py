@@ -143,8 +143,9 @@ def ranking(_: int) -> dict[str, Any]:
     return {"kind": "ranking", "seed": 0, "true": to, "worlds": found}
 
 
-def learned(seed: int, length: int) -> DynamicsNetwork:
-    """A world of random steps, trained on pieces of so many."""
+def random_steps(seed: int) -> tuple[tuple[torch.Tensor, ...], np.random.Generator]:
+    """Ten episodes of random actions, each held for four steps: what was seen, done, seen next and earned, [episode, step, size]; and
+    the generator behind them."""
     draws = np.random.default_rng(seed)
     seen, acted, came, earned = (np.zeros((10, LENGTH, size), np.float32) for size in (3, 1, 3, 1))
     for episode in range(10):
@@ -156,7 +157,12 @@ def learned(seed: int, length: int) -> DynamicsNetwork:
             moment = world.step(a)
             seen[episode, step], acted[episode, step], came[episode, step] = o, a, moment.observation
             earned[episode, step], o = moment.reward, moment.observation
-    seen_NSO, action_NSA, next_NSO, reward_NS1 = map(torch.from_numpy, (seen, acted, came, earned))
+    return tuple(map(torch.from_numpy, (seen, acted, came, earned))), draws
+
+
+def learned(seed: int, length: int) -> DynamicsNetwork:
+    """A world of random steps, trained on pieces of so many."""
+    (seen_NSO, action_NSA, next_NSO, reward_NS1), draws = random_steps(seed)
     network = Dynamics(observations=3, actions=1).load(seed)
     network.observe(*(x.flatten(0, 1) for x in (seen_NSO, action_NSA, next_NSO)), reward_NS1.flatten())
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.0)

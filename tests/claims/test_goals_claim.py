@@ -28,15 +28,19 @@ def runs(**ends):
 
 def test_verdicts_on_hindsight_follow_the_rule():
     assert tuned_page.rule(goals, runs(her=0.9)).count("| yes |") == 2
-    assert tuned_page.rule(goals, runs(her=0.9, final=0.9)).count("| undecided |") == 1
+    assert tuned_page.rule(goals, runs(her=0.9, final=0.9)).count("| undecided |") == 2
+    assert tuned_page.rule(goals, runs(gcsl=0.9)).count("| yes |") == 2
     assert goals.TUNED.best(runs(), "her") == 3e-3, "by the return, where no goal is reached"
 
 
 def test_the_arms_differ_in_hindsight_alone():
-    her, final, sac = (goals.run_of(arm, 3e-3, 4) for arm in goals.TUNED.arms)
+    her, final, sac, gcsl, fewer = (goals.run_of(arm, 3e-3, 4) for arm in goals.TUNED.arms)
     assert replace(her, store=sac.store) == replace(final, store=sac.store) == sac
     assert replace(her.store, hindsight=None) == sac.store
     assert final.store.hindsight == replace(her.store.hindsight, strategy="final")
+    assert replace(gcsl, store=fewer.store) == fewer and fewer.store == her.store
+    assert replace(gcsl.store.hindsight, goals=4) == her.store.hindsight
+    assert replace(gcsl, update=her.update, store=her.store) == her
     assert her.update.optimization.learning_rate == her.update.optimization.critic_learning_rate == 3e-3
 
 

@@ -17,6 +17,7 @@ from gimbal.engines.base import Request
 from gimbal.engines.episodes import SUCCESS, Episodes
 from gimbal.environments.goals import Goals
 from gimbal.environments.gym import Gymnasium, goals_of
+from gimbal.environments.point_reach import PointReach
 from gimbal.policies.control import StepSampling
 from gimbal.policies.deterministic import Deterministic
 from gimbal.records import Group
@@ -223,9 +224,9 @@ def test_success_is_what_the_environment_says_of_the_last_step():
     assert [group.rollouts[0].scores for group in played()] == [{SUCCESS: float(n == 6)} for n in LENGTHS]
 
 
-def small(**changes):
+def small(name="her", **changes):
     text = {key: Text(value) for key, value in changes.items()}
-    return recipes.load("her", {"held_out": None, "store.learning_starts": 0, "store.minibatch": 16, **text})
+    return recipes.load(name, {"held_out": None, "store.learning_starts": 0, "store.minibatch": 16, **text})
 
 
 def stepped(run, steps=3):
@@ -244,8 +245,17 @@ def test_no_goals_is_the_run_without_hindsight_bit_for_bit(single_thread):
     assert all(map(torch.equal, none[1], without[1])) and not all(map(torch.equal, four[1], without[1]))
 
 
-def test_a_run_with_hindsight_goes_on_to_the_same_bits(tmp_path, single_thread):
-    run = small(**{"store.capacity": "70"})
+def test_cloning_for_goals_that_were_reached_reads_no_reward(single_thread, monkeypatch):
+    metrics, weights = stepped(small("gcsl"))
+    monkeypatch.setattr(PointReach, "compute_reward", lambda self, achieved, desired, info: 7.0 + 0 * achieved[..., 0])
+    others, same = stepped(small("gcsl"))
+    assert metrics[-1]["reward/mean"] != others[-1]["reward/mean"] and all(map(torch.equal, weights, same))
+    assert not all(map(torch.equal, weights, stepped(small("gcsl", **{"store.hindsight.goals": "0"}))[1]))
+
+
+@pytest.mark.parametrize("name", ["her", "gcsl"])
+def test_a_run_with_hindsight_goes_on_to_the_same_bits(name, tmp_path, single_thread):
+    run = small(name, **{"store.capacity": "70"})
     trainer = Trainer(run)
     trainer.advance(), trainer.advance(), trainer.advance()
     saved = trainer.save(tmp_path, {})

@@ -27,6 +27,7 @@ VALUES = {"store.capacity": "=30", "learning_starts": "=150"}
 BESIDE = {"max_staleness": ["engine.slots=8"]}
 RECIPE = {  # for all others dqn
     "world.ends": "mbpo",
+    "store.path": "mbpo",
     "engine.correlation": "sac",
     "update.temperature_learning_rate": "sac",
     "update.subset": "sac",
@@ -63,7 +64,7 @@ def test_the_page_has_settings():
         "world.ends",
         "engine.correlation",
     } <= keys
-    assert len(TABLE) == 4 and len(RECIPES) >= 6
+    assert len(TABLE) == 5 and len(RECIPES) >= 6
 
 
 def test_every_recipe_of_the_table_is_there():

@@ -278,13 +278,20 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", ["pets", "mbpo"])
-def test_a_resumed_run_goes_on_to_the_same_bits(name, tmp_path, single_thread):
-    own = (
-        {"policy.planner.candidates": 4, "policy.planner.horizon": 3}
-        if name == "pets"
-        else {"store.update_to_data": 0.5}
-    )
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("pets", {}),
+        ("own_rollouts", {}),
+        ("pde_refiner", {}),
+        ("mbpo", {}),
+        ("mbpo", {"store.path": 3}),
+        ("mbpo", {"update.world.refine": (0.1, 0.01)}),
+    ],
+)
+def test_a_resumed_run_goes_on_to_the_same_bits(name, more, tmp_path, single_thread):
+    planner = {"policy.planner.candidates": 4, "policy.planner.horizon": 3}
+    own = ({"store.update_to_data": 0.5} if name == "mbpo" else planner) | more
     trainer = Trainer(run := recipes.load(name, {**SMALL, **own}))
     for _ in range(3):
         trainer.advance()
@@ -293,6 +300,9 @@ def test_a_resumed_run_goes_on_to_the_same_bits(name, tmp_path, single_thread):
         metrics = trainer.advance()[0]
         assert deterministic(resumed.advance()[0]) == deterministic(metrics)
     assert {"world/nll", "world/error", "world/gap", "world/loss"} <= metrics.keys() and metrics["replay/moves"] > 0
+    assert 1 < metrics.get("world/path", 2) < 5 and ("world/refinement" in metrics) == bool(
+        "refine" in str([name, more])
+    )
     for own_model, other in zip(
         trainer.learner.models.modules.values(), resumed.learner.models.modules.values(), strict=True
     ):

@@ -597,6 +597,18 @@ MECHANISMS: dict[str, Mechanism] = {
             store=Transitions(capacity=10, minibatch=32, update_to_data=2.0, learning_starts=0)
         ),
     ),
+    "own_rollouts": of(
+        "pets",
+        3,
+        sooner={**FEW, MPPI: {"candidates": 8, "horizon": 4}},
+        store=above("world/path", 1.0).by(store=replace(recipes.function("pets")().store, **FEW[Transitions])),
+    ),
+    "pde_refiner": of(
+        "pets",
+        3,
+        sooner={**FEW, MPPI: {"candidates": 8, "horizon": 4}},
+        policy=above("world/refinement").by(policy=recipes.function("pets")().policy),
+    ),
     "mbpo": of(
         "sac",
         3,
@@ -612,6 +624,18 @@ MECHANISMS: dict[str, Mechanism] = {
         ),
         strategy=differs("replay/relabelled").by(
             store=replace(recipes.function("her")().store, hindsight=Hindsight(strategy="final"), **FEW[Transitions])
+        ),
+    ),
+    "gcsl": of(
+        "her",
+        2,
+        sooner=FEW,
+        update=differs("loss"),
+        store=above("replay/relabelled").by(
+            store=replace(recipes.function("her")().store, hindsight=None, **FEW[Transitions])
+        ),
+        goals=differs("replay/relabelled").by(
+            store=replace(recipes.function("her")().store, hindsight=Hindsight(goals=1), **FEW[Transitions])
         ),
     ),
     "rlpd": of(

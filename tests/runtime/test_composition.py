@@ -62,6 +62,7 @@ from gimbal.recipes.papers.control.dsrl import dsrl
 from gimbal.recipes.papers.control.expo import expo
 from gimbal.recipes.papers.control.her import her
 from gimbal.recipes.papers.control.mbpo import mbpo
+from gimbal.recipes.papers.control.pde_refiner import pde_refiner
 from gimbal.recipes.papers.control.pendulum import pendulum
 from gimbal.recipes.papers.control.pets import pets
 from gimbal.recipes.papers.control.residual import residual
@@ -240,6 +241,8 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
         sac(), engine=Episodes(correlation=0.9), held_out=replace(sac().held_out, engine=None)
     ),
     "samples real steps from a buffer, but Once is not one": replace(mbpo(), store=Once()),
+    r"learns no world from them: set store.path=1": replace(sac(), store=Transitions(path=5)),
+    r"set store\.path=1, or world\.refine=\(\)": replace(pde_refiner(), store=replace(pde_refiner().store, path=5)),
     "learns what follows a single step, but store.n is 3": replace(mbpo(), store=Transitions(n=3)),
     "the world of a planning policy, but SquashedGaussian has none": replace(pets(), policy=sac().policy),
     "learns from what its own policy drew: begin": replace(

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from gimbal.composition import TELLS_ERRORS, Composition, Refusal, Verdict
+from gimbal.composition import FOLLOWS, TELLS_ERRORS, Composition, Refusal, Verdict
 from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec, Judge
 from gimbal.dataflow.replay.hindsight import Hindsight, Relabelling
 from gimbal.dataflow.replay.preferences import AbstractPriority, Uniform
@@ -28,6 +28,7 @@ HALF = 0.5  # of a minibatch: symmetric sampling
 MOVE = "replay/move"  # fact [N]: the number, over the whole run, of the move of the weights that a row is drawn for
 FRESH = -1  # in its place: the row has just come in, and is not drawn for any
 AHEAD = "replay/ahead"  # fact [N, S, n]: the rewards of the n steps that begin with this one, nan behind the last that is known
+PATH = "replay/path"  # fact [N, S, p, A + O + 2]: action, what was observed next, reward and end of p steps on end; nan behind the last
 PLACE = "replay/place"  # fact [N]: where a row lies, for a preference that goes by errors
 IMPORTANCE = "replay/importance"  # fact [N, S]: what it counts in a loss of values, for the same
 LEAST = 1024  # rows that there is room for at first
@@ -55,6 +56,9 @@ class Transitions(AbstractStoreSpec):
 
     ``hindsight`` draws steps as if other goals had been wanted, those of ``prior`` too; its environment must have goals.
 
+    With ``path`` above 1 a decision is drawn with the steps that follow it, so many in all and fewer where its row ends sooner, for a
+    world that learns on its own rollouts (``ModelLearning``, ``Dyna``).
+
     - ``capacity`` = the decisions of one step, ``update_to_data`` = 1 / ``minibatch``: one move on what has just come in.
     - ``share`` = 0: the same bits as without ``prior``.
     """
@@ -66,16 +70,17 @@ class Transitions(AbstractStoreSpec):
     update_to_data: float = 1.0
     learning_starts: int = 100
     n: int = 1
+    path: int = 1
     preference: AbstractPriority = Uniform()
     prior: Minari | None = None
     share: float | None = HALF
     hindsight: Hindsight | None = None
 
     def __post_init__(self) -> None:
-        if self.capacity < 1 or self.minibatch < 1 or self.n < 1 or self.learning_starts < 0:
+        if min(self.capacity, self.minibatch, self.n, self.path) < 1 or self.learning_starts < 0:
             raise ValueError(
-                f"Transitions has capacity {self.capacity}, minibatch {self.minibatch}, n {self.n} and learning_starts "
-                f"{self.learning_starts}; they count decisions, at least 1 (learning_starts: 0)"
+                f"Transitions has capacity {self.capacity}, minibatch {self.minibatch}, n {self.n}, path {self.path} and "
+                f"learning_starts {self.learning_starts}; they count decisions, at least 1 (learning_starts: 0)"
             )
         if not 0 < self.update_to_data <= 1000:
             raise ValueError(
@@ -86,6 +91,11 @@ class Transitions(AbstractStoreSpec):
             raise ValueError(
                 f"Transitions.n is {self.n}, which adds up rewards of steps that were paid for another goal than hindsight gives them: "
                 "set store.n=1, or store.hindsight=none"
+            )
+        if self.hindsight is not None and self.path > 1:
+            raise ValueError(
+                f"Transitions.path is {self.path}, steps that want the goal of their episode, and hindsight gives their first another: "
+                "set store.path=1, or store.hindsight=none"
             )
         if self.share is not None and not 0 <= self.share <= 1:
             raise ValueError(
@@ -115,6 +125,12 @@ class Transitions(AbstractStoreSpec):
             yield Refusal(
                 f"{type(self.preference).__name__} draws by errors, and {type(learns).__name__} tells none of its values: "
                 "store.preference='Uniform()', or begin with sac, td3, dqn or dsrl"
+            )
+        elif self.path > 1 and FOLLOWS not in learns.effects():
+            yield Refusal(
+                f"store.path is {self.path}, steps on end for a world that learns on its own rollouts, and "
+                f"{type(learns).__name__} learns no world from them: set store.path=1 (n-step targets: store.n), or begin with pets or "
+                "mbpo"
             )
         elif self.prior is not None:
             yield from unlike(self.prior, whole)
@@ -236,7 +252,8 @@ class Ring(AbstractStore):
         rows = self.rows
         assert rows is not None
         if self.spec.n == 1:
-            return _map(lambda x: x[place_K], rows)
+            found = _map(lambda x: x[place_K], rows)
+            return found if self.spec.path == 1 else found.with_columns({PATH: self._path(place_K)})
         reward_P = rows.column("reward_NS", self)[:, 0]
         ahead, last_K, place = [reward_P[place_K]], place_K, place_K
         for _ in range(self.spec.n - 1):
@@ -248,6 +265,17 @@ class Ring(AbstractStore):
         assert isinstance(steps, Steps) and isinstance(every, Steps), "decisions that are cut are steps of environments"
         decisions = replace(steps, final_NO=every.final_NO[last_K], terminated_N=every.terminated_N[last_K])
         return replace(found, decisions=decisions, facts={**found.facts, AHEAD: torch.stack(ahead, -1)[:, None]})
+
+    def _path(self, place_K: Int[Tensor, " K"]) -> Float[Tensor, "K 1 p F"]:
+        assert self.rows is not None and isinstance(self.rows.decisions, Steps)
+        steps, reward_P = self.rows.decisions, self.rows.column("reward_NS", self)[:, 0]
+        path, place = [], place_K
+        for _ in range(self.spec.path):
+            row = (steps.action_NSA[place, 0], steps.final_NO[place], reward_P[place], steps.terminated_N[place])
+            step_KF = torch.cat([x.reshape(len(place), -1).float() for x in row], -1)
+            path.append(step_KF.masked_fill((place < 0)[:, None], torch.nan))
+            place = torch.where((place >= 0) & self.goes_on_P[place], (place + 1) % self.spec.capacity, -1)
+        return torch.stack(path, 1)[:, None]
 
     def _with_goals(self, rows: TrainBatch, place_K: Int[Tensor, " K"]) -> TrainBatch:
         """The rows at these places as hindsight would have them."""

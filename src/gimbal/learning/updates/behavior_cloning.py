@@ -20,6 +20,10 @@ class BehaviorCloning(AbstractOnDecisions):
 
         policy        - sum w log pi(a|o);   for a deterministic policy with bound b,   sum w mean_A ((pi(o) - a) / b)^2
 
+    On a policy's own steps with goals that their episodes reached (``Transitions(hindsight=Hindsight(goals=1000))``) it is
+    goal-conditioned supervised learning (GCSL, arXiv:1912.06088), which reads no reward. Act2Goal (arXiv:2512.23541) practises so
+    without rewards too; its world model, its near and far frames and its low-rank weights are not built.
+
     - Equally many steps of each action in every observation: a deterministic policy takes their mean.
 
     Confidence: verified.

@@ -12,11 +12,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gimbal import ops
-from gimbal.composition import Composition, Verdict
+from gimbal.composition import FOLLOWS, Composition, Verdict
 from gimbal.dataflow.replay.transitions import FRESH, MOVE
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.base import AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
-from gimbal.learning.updates.model_learning import foreseen, single_steps, surprise
+from gimbal.learning.updates.model_learning import fitting, foreseen, refining, single_steps
 from gimbal.learning.updates.off_policy import AbstractOffPolicy, counted_of, means, steps_of
 from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.control import AbstractControlPolicy, Steps
@@ -36,7 +36,7 @@ class Dyna(AbstractUpdate):
 
     For each minibatch of K real steps sampled from the store, in this order, w being 1 / K:
 
-        world     sum w sum_m - log p_m(o' - o, r | o, a)
+        world     sum w sum_m - log p_m(o' - o, r | o, a), on own rollouts with ``store.path`` above 1 (``ModelLearning``)
         branches  from the observations of some of the rows, ``horizon`` steps by the current policy and world, each step by a random
                   member; so many that ``share`` of the K steps that ``inside`` learns from are imagined
         inside    its losses on the branches and the first of the real steps
@@ -78,8 +78,11 @@ class Dyna(AbstractUpdate):
                 "controllers and stability belong to the whole update: give them to Dyna, with paths such as inside.alpha"
             )
 
+    def effects(self) -> frozenset[str]:
+        return frozenset({FOLLOWS})
+
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        yield from single_steps(self, whole)
+        yield from single_steps(self, whole, self.world)
 
     def models(self) -> dict[str, ModelSpec]:
         optimizer = self.inside.optimization.adamw(self.world_learning_rate)
@@ -102,6 +105,7 @@ class Dyna(AbstractUpdate):
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         told = foreseen(models[WORLD], batch)
         batch, more = self.inside.prepare(models, batch)
+        batch = batch.with_columns(refining(models, self.world, batch)).to(models.device)
         if self._imagines and not (MOVE in batch.facts and bool((batch.facts[MOVE] == FRESH).any())):
             batch = batch.with_columns(self._noise(models, batch)).to(models.device)
         return batch, told | more
@@ -140,8 +144,8 @@ class Dyna(AbstractUpdate):
         return minibatch.with_columns(facts), {"imagined/share": branches * h / float(used_Nh.sum())}
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
-        weight_K, nll_K = counted_of(batch)(batch.facts[WEIGHT]), surprise(models[WORLD], batch)
-        yield Loss(of=(WORLD,), value=(weight_K * nll_K).sum(), metrics=means(weight_K, {"world/loss": nll_K}))
+        weight_K, (loss_K, told) = counted_of(batch)(batch.facts[WEIGHT]), fitting(models[WORLD], batch)
+        yield Loss(of=(WORLD,), value=(weight_K * loss_K).sum(), metrics=means(weight_K, told))
         yield from self.inside.losses(models, self._imagined(models, batch) if self._imagines else batch)
 
     @torch.no_grad()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,13 +10,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from gimbal.composition import Composition, Refusal, Verdict
-from gimbal.dataflow.replay.transitions import FRESH, MOVE, Transitions
+from gimbal.composition import FOLLOWS, Composition, Refusal, Verdict
+from gimbal.dataflow.replay.transitions import FRESH, MOVE, PATH, Transitions
 from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.off_policy import AbstractOnDecisions, Explore, counted_of, means, steps_of
-from gimbal.policies.dynamics import DynamicsNetwork
+from gimbal.policies.dynamics import Dynamics, DynamicsNetwork
 from gimbal.policies.planned import Planned, PlanningPolicy
 from gimbal.records import TrainBatch
+
+NOISE, LEVEL = "refine/noise", "refine/step"  # facts [N, S, M, T] and [N, S], where the world refines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,16 +29,30 @@ class ModelLearning(AbstractOnDecisions):
 
         world     sum w sum_m - log p_m(o' - o, r | o, a)
 
+    A world that refines (``world.refine``) adds w 1/2 |e - named|^2 of one random step of each row and each member's own e.
+
+    On own rollouts (``store.path`` = p above 1): the mean of the same over p recorded steps on end, of which each member sees the
+    first o and then what it said itself, o_m + mean_m, with the recorded actions and the gradient through all of its steps. Its target
+    is the change that leads back to the record, so it is paid for where it ends up, not for single steps from where it never is. Where
+    the environment is noisy its deviations then hold the noise of the whole path. This is the plain form of training on own rollouts;
+    PersistWorld (arXiv:2603.25685), which ranks several futures of a diffusion model from a drifted state and pushes from the worse to
+    the better, is not built. It is meant for noisy sensors: every o of single steps has their noise, of a path only the first. Whether
+    worlds then hold longer is undecided (claims, ``drift.py``); where sensors are exact, single steps are all that there is to learn.
+
     Held-out error: on newly arrived real steps, before training on them or updating the world's statistics. ``gap`` is the predicted
     minus the actual sum of rewards over a fresh row of real steps, by a member's own observations and the real actions; the mean over
     members and rows.
 
+    - ``store.path`` = 1: single steps. Paths of which only one step is known: the same.
     - A Gaussian linear environment: the loss has its minimum at the environment's own mean and deviation.
 
     Published: 5 members of 3 x 500 (Pendulum: fewer suffice), CEM, retrained after each episode. Ours: trained as steps arrive.
     """
 
     explore: Explore = Explore(first=1.0, last=0.15, over=200)
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({FOLLOWS})
 
     def explores(self) -> Explore:
         return self.explore
@@ -50,17 +66,20 @@ class ModelLearning(AbstractOnDecisions):
                 f"ModelLearning trains the world of a planning policy, but {type(whole.run.policy).__name__} has none: set "
                 "policy='Planned(world=Dynamics(observations=..., actions=...), bound=...)'"
             )
-        yield from single_steps(self, whole)
+        policy = whole.run.policy
+        yield from single_steps(self, whole, policy.world if isinstance(policy, Planned) else None)
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         told = foreseen(_world(models), batch)
         batch, more = super().prepare(models, batch)
         return batch, told | more
 
+    def noises(self, models: Models, batch: TrainBatch) -> Mapping[str, Tensor]:
+        return refining(models, _world(models).spec, batch)
+
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
-        weight_K, nll_K = counted_of(batch)(batch.facts["weight"]), surprise(_world(models), batch)
-        told = means(weight_K, {"loss": nll_K, "world/loss": nll_K})
-        yield Loss(of=(POLICY,), value=(weight_K * nll_K).sum(), metrics=told)
+        weight_K, (loss_K, told) = counted_of(batch)(batch.facts["weight"]), fitting(_world(models), batch)
+        yield Loss(of=(POLICY,), value=(weight_K * loss_K).sum(), metrics=means(weight_K, {"loss": loss_K, **told}))
 
 
 def _world(models: Models) -> DynamicsNetwork:
@@ -72,7 +91,7 @@ def _world(models: Models) -> DynamicsNetwork:
     return policy.world
 
 
-def single_steps(update: object, whole: Composition) -> Iterator[Verdict]:
+def single_steps(update: object, whole: Composition, world: Dynamics | None = None) -> Iterator[Verdict]:
     """Refuses a store from which a world cannot learn."""
     store, name = whole.run.store, type(update).__name__
     if not isinstance(store, Transitions):
@@ -81,6 +100,10 @@ def single_steps(update: object, whole: Composition) -> Iterator[Verdict]:
         )
     elif store.n > 1:
         yield Refusal(f"{name} learns what follows a single step, but store.n is {store.n}: set store.n=1")
+    elif store.path > 1 and world is not None and world.refine:
+        yield Refusal(
+            "world.refine trains on single steps, and store.path is more than one: set store.path=1, or world.refine=()"
+        )
 
 
 def fresh(batch: TrainBatch) -> TrainBatch | None:
@@ -96,12 +119,53 @@ def fresh(batch: TrainBatch) -> TrainBatch | None:
     return batch.select(row_K) if len(row_K) else None
 
 
+def fitting(world: DynamicsNetwork, batch: TrainBatch) -> tuple[Float[Tensor, " K"], dict[str, Tensor]]:
+    """The world's loss of each row, and what is told of it."""
+    loss_K = surprise(world, batch)
+    told = {"world/loss": loss_K}
+    if NOISE in batch.facts:
+        told["world/refinement"] = named_K = refinement(world, batch)
+        loss_K = loss_K + named_K
+    if PATH in batch.facts:
+        told["world/path"] = (~counted_of(batch)(batch.facts[PATH])[..., 0].isnan()).sum(-1)
+    return loss_K, told
+
+
 def surprise(world: DynamicsNetwork, batch: TrainBatch) -> Float[Tensor, " K"]:
-    """- log p of each single real step, summed over the members."""
+    """- log p of each real step, summed over the members; with paths, the mean over the steps of each, on own observations."""
     steps, counted = steps_of(batch), counted_of(batch)
-    reward_K, ended_K = counted(batch.column("reward_NS", world)), counted(steps.ended_NS)
-    one = world.follow(counted(steps.observation_NSO), counted(steps.action_NSA)[:, None])
-    return world.surprise(one, counted(steps.next_NSO)[:, None], reward_K[:, None], ended_K[:, None]).sum(0)[:, 0]
+    seen_KO, action_KA = counted(steps.observation_NSO), counted(steps.action_NSA)
+    if PATH not in batch.facts:
+        reward_K, ended_K = counted(batch.column("reward_NS", world)), counted(steps.ended_NS)
+        one = world.unrefined(seen_KO, action_KA)
+        return world.surprise(one, counted(steps.next_NSO)[:, None], reward_K[:, None], ended_K[:, None]).sum(0)[:, 0]
+    path_KpF = counted(batch.facts[PATH])
+    known_Kp = ~path_KpF[..., 0].isnan()
+    sizes = [action_KA.shape[-1], seen_KO.shape[-1], 1, 1]
+    action_KpA, next_KpO, reward_Kp1, ended_Kp1 = path_KpF.nan_to_num().split(sizes, -1)
+    own = world.follow(seen_KO, action_KpA)
+    nll_Kp = world.surprise(own, next_KpO, reward_Kp1[..., 0], ended_Kp1[..., 0] > 0).sum(0)
+    return torch.where(known_Kp, nll_Kp, 0).sum(-1) / known_Kp.sum(-1)
+
+
+def refining(models: Models, world: Dynamics, batch: TrainBatch) -> dict[str, Tensor]:
+    """For each row the noise of a step of refinement, of each member its own, and which step."""
+    if not (steps := len(world.refine)):
+        return {}
+    random, shape = models.random("refine"), (*batch.shape, world.members, world.observations + 1)
+    noise_NSMT = torch.from_numpy(random.standard_normal(shape, dtype="float32"))
+    return {NOISE: noise_NSMT, LEVEL: torch.from_numpy(random.integers(steps, size=batch.shape))}
+
+
+def refinement(world: DynamicsNetwork, batch: TrainBatch) -> Float[Tensor, " K"]:
+    """How far off the members name the noise of one step of refinement, summed over them."""
+    steps, counted = steps_of(batch), counted_of(batch)
+    seen_KO, reward_K1 = counted(steps.observation_NSO), counted(batch.column("reward_NS", world))[:, None]
+    target_KT = torch.cat([counted(steps.next_NSO) - seen_KO, reward_K1], -1)
+    noise_MKT = counted(batch.facts[NOISE]).transpose(0, 1)
+    return world.refinement(seen_KO, counted(steps.action_NSA), target_KT, noise_MKT, counted(batch.facts[LEVEL])).sum(
+        0
+    )
 
 
 def foreseen(world: DynamicsNetwork, batch: TrainBatch) -> Metrics:

@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.policies.planned import Planned
+from gimbal.recipes.papers.control.pets import pets
+from gimbal.runtime.run import UpdateRun
+
+
+def pde_refiner() -> UpdateRun:
+    """PDE-Refiner's steps (arXiv:2308.05732) in PETS on Pendulum-v1: the world takes two sizes of noise off its predictions."""
+    base = pets()
+    assert isinstance(base.policy, Planned)
+    return replace(base, policy=replace(base.policy, world=replace(base.policy.world, refine=(0.01, 0.001))))
