@@ -69,6 +69,8 @@ import kuhn  # noqa: E402
 import kuhn_page  # noqa: E402
 import locomotion  # noqa: E402
 import locomotion_page  # noqa: E402
+import loops  # noqa: E402
+import loops_page  # noqa: E402
 import masked  # noqa: E402
 import memory  # noqa: E402
 import offline  # noqa: E402
@@ -211,6 +213,7 @@ def pages() -> dict[str, str]:
         composed_page.section(tokens.load(composed.RECORD)),
         tuned(memory, "A context that the policy edits", MEMORY),
         cases_page.section(campaign.load(cases.RECORD)),
+        loops_page.section(campaign.load(loops.RECORD)),
         tuned(rulebook, "Rules that are read and then known", RULEBOOK),
         tuned(atoms, "Skills that are composed", ATOMS),
         tuned(skills, "Skills that are revised by what came of them", SKILLS),
