@@ -23,8 +23,8 @@ published are language models that read logs, and one that picks the loop. The l
 allowed 8 executions and told when to stop has to be compared at equal numbers, as here. No weights are trained.
 
 Written before its runs, after pilots of seed 0 on 88 other tasks: within 8 executions .69 *routed*, .43 *repair*, .60 *new plan*,
-.59 *two a plan*, .61 *four a plan*. On sums of any size they were .23, .12, .20, .18 and .20: three digits were never copied. A model that
-``rema`` had trained for 12 steps solved all 88 within 4 executions when *routed* and by *new plan*, and .84 by *repair*.
+.59 *two a plan*, .61 *four a plan*. On sums of any size they were .23, .12, .20, .18 and .20: three digits were never copied. A
+model that ``rema`` had trained for 12 steps solved all 88 within 4 executions when *routed* and by *new plan*, and .84 by *repair*.
 
     python claims/loops.py     # goes on from claims/loops.json; three minutes of one idle core
 """
