@@ -94,7 +94,7 @@ class PlanAndRepair(AbstractWorkflow):
         return super().effects() | {REVISES}
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        yield from scores_itself("PlanAndRepair", whole)
+        yield from scores_itself("PlanAndRepair", whole, "what is to count as workflow.checks")
         for part in whole.all(RevisionNormalized):
             if part.across:
                 yield Refusal(
