@@ -8,8 +8,8 @@ its own.
 **Arms** differ in the reward alone. *residual*: whether the last answer is right, minus whether the first was. *outcome*: whether the
 last answer is right.
 
-**Figures.** The share of 192 held-out tasks, 2 samples each, whose last answer is right after training (*right*), and of the same tasks,
-one sample each, when no answer is tried again (*alone*).
+**Figures.** The share of 192 held-out tasks, 2 samples each, whose last answer is right after training (*right*), and of the same
+tasks, one sample each, when no answer is tried again (*alone*).
 
 **Rule.** Each arm at the best of 2e-4, 5e-4 and 1e-3 by *right* of one run of seed 100, then seeds 0 to 4. *The residual is better*:
 the interval of the difference of *right* over all 25 pairs of seeds (exact, 96.8 %: the third from either end) lies above 0.
