@@ -68,10 +68,13 @@ import holds  # noqa: E402
 import holds_page  # noqa: E402
 import horizon  # noqa: E402
 import horizons  # noqa: E402
+import inspector  # noqa: E402
 import kuhn  # noqa: E402
 import kuhn_page  # noqa: E402
 import locomotion  # noqa: E402
 import locomotion_page  # noqa: E402
+import loops  # noqa: E402
+import loops_page  # noqa: E402
 import masked  # noqa: E402
 import memory  # noqa: E402
 import offline  # noqa: E402
@@ -170,6 +173,7 @@ BRANCHES = {name: name for name in ("reward", "true", "coverage", "shared", "ste
 MEMORY = {name: name for name in ("success", "context", "learner", "gap", "broken")} | {"seconds of CPU": "cpu"}
 ATOMS = {"held out": "held", "before": "before", "trained pairs": "trained", "seconds of CPU": "cpu"}
 RULEBOOK = {"known": "known", "reward of readers": "aware", "of the others": "unaware", "seconds of CPU": "cpu"}
+INSPECTOR = {"right": "right", "without second tries": "alone", "seconds of CPU": "cpu"}
 SKILLS = {name + when: name + key for name in skills.NAMES for when, key in ((" before", "_before"), (", after", ""))}
 GRADED = {"success": "success", "steps kept": "steps", "of them right": "right"}
 SWARM = {
@@ -222,6 +226,8 @@ def pages() -> dict[str, str]:
         composed_page.section(tokens.load(composed.RECORD)),
         tuned(memory, "A context that the policy edits", MEMORY),
         cases_page.section(campaign.load(cases.RECORD)),
+        loops_page.section(campaign.load(loops.RECORD)),
+        tuned(inspector, "An inspector's reward", INSPECTOR),
         tuned(rulebook, "Rules that are read and then known", RULEBOOK),
         tuned(atoms, "Skills that are composed", ATOMS),
         tuned(skills, "Skills that are revised by what came of them", SKILLS),

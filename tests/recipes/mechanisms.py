@@ -81,6 +81,7 @@ BIASED = Imitation(alpha=20.0, better=BetterActions(reconstruction=9.0))  # a co
 FEW_RECORDED = {Recordings: {"moves": 4, "minibatch": 32}}
 FORGETFUL = replace(recipes.function("agent_brace")().workflow, believe="{prompt}<eos>{seen}")
 BLIND = replace(recipes.function("skill_r1")().workflow, past="")  # of what came of earlier skills
+BY_OUTCOME = replace(recipes.function("inspector")().workflow, residual=False)
 FLAT = replace(recipes.function("mars2")().workflow, deepest=1)
 UNEDITED = replace(recipes.function("mem_act")().workflow, edit="(never)")  # a sliding window
 THREE_TERMS = {"min_terms": 3, "max_terms": 3, "min_digits": 2, "max_digits": 2}
@@ -382,6 +383,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "hdpo": of("grpo", objective=below("economy/qualified"), optimization=above("clip_ratio/low")),
     "ic_grpo": of("grpo", reward_shaping=ADVANTAGE),
     "icepop": of("grpo", prompts=4, correction=above("is_weight/masked_frac")),
+    "inspector": of("grpo", workflow=REWARD.by(workflow=BY_OUTCOME)),
     "ipa": of(
         "grpo",
         5,

@@ -52,6 +52,7 @@ from gimbal.engines.vllm import VLLM
 from gimbal.engines.vllm_server import VLLMServer
 from gimbal.environments.dataset import Rows
 from gimbal.environments.demonstrations import training_tasks
+from gimbal.environments.shared_sums import SumStages
 from gimbal.environments.split import Split
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.interruption import Interruption
@@ -92,9 +93,11 @@ from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.edited_context import EditedContext
 from gimbal.workflows.gated_tree import GatedTree
 from gimbal.workflows.guided import Guided
+from gimbal.workflows.inspection import Inspection
 from gimbal.workflows.lessons import Lessons
 from gimbal.workflows.lookahead import Lookahead
 from gimbal.workflows.plan_and_execute import PlanAndExecute
+from gimbal.workflows.plan_and_repair import PlanAndRepair
 from gimbal.workflows.privileged_context import PrivilegedContext
 from gimbal.workflows.pruning import Pruning
 from gimbal.workflows.retrying import Retrying
@@ -469,6 +472,31 @@ REFUSALS = [
         {"workflow": SkillEvolution(reward=Digits())},
         "SkillEvolution scores what it draws as it goes",
         {"rewards": (), "held_out": None},
+    ),
+    (
+        {"workflow": PlanAndRepair(checks=SumStages())},
+        "PlanAndRepair scores what it draws as it goes.*give what is to count as workflow.checks",
+        {"rewards": (), "held_out": None},
+    ),
+    (
+        {
+            "workflow": PlanAndRepair(checks=SumStages()),
+            "rewards": (),
+            "held_out": None,
+            "advantage": RevisionNormalized(),
+        },
+        "the one before is of another role",
+        {"advantage": RevisionNormalized(across=0.0)},
+    ),
+    (
+        {"workflow": Inspection(reward=Digits()), "held_out": None},
+        "Inspection scores what it draws as it goes",
+        {"rewards": ()},
+    ),
+    (
+        {"workflow": Inspection(reward=Digits()), "rewards": (), "held_out": HeldOut(tasks=training_tasks(size=4))},
+        "would show what the inspector changed",
+        {"held_out": None},
     ),
     (
         {"workflow": SharedTree(reward=Digits()), "held_out": None},

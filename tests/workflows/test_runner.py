@@ -22,6 +22,8 @@ from gimbal.workflows.acting import Seat
 from gimbal.workflows.base import AbstractWorkflow, Act, Ask, Draw, Fork, Role, Stop
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.dialogue import Dialogue
+from gimbal.workflows.plan_and_execute import PlanAndExecute
+from gimbal.workflows.plan_and_repair import PlanAndRepair
 from gimbal.workflows.runner import Driven
 from gimbal.workflows.shared_tree import SharedTree
 from gimbal.workflows.single import SingleTurn
@@ -116,6 +118,22 @@ class Hasty(AbstractWorkflow):
         return [Episode.of(rows[0]), Drop("hasty") if rows[1] is None else Episode.of(rows[1])]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sevens(AbstractEnvironmentSpec):
+    """Two stages: a seven, and another."""
+
+    def open(self):
+        return LiveSevens()
+
+
+class LiveSevens(AbstractEnvironment):
+    def reset(self, task, seed):
+        pass
+
+    def step(self, action):
+        return Moment(observation=str(len(action)), reward=min(action.count("7"), 2) / 2, terminated=True)
+
+
 SEVENS = Pattern(pattern=".*7.*7.*")
 
 ALL = [
@@ -127,6 +145,15 @@ ALL = [
     Rewrite(),
     Hasty(),
     SharedTree(reward=SEVENS, refine="{answer}\n"),
+    PlanAndRepair(
+        inside=PlanAndExecute(template="{plan}\n", plan=r"([1-9]+)"),
+        checks=Sevens(),
+        repair="{plan}{seen}\n",
+        again="{failures}\n",
+        past="{plan}",
+        attempts=4,
+        overlap=3,
+    ),
     SkillEvolution(
         solver=Role(policy=Ready(), engine=Dice()), reward=SEVENS, write="{history}{prompt}", past="{score}\n"
     ),

@@ -33,15 +33,15 @@ def goes_by(reward: AbstractReward, name: str, whole: Composition) -> Iterator[V
         )
 
 
-def scores_itself(name: str, whole: Composition) -> Iterator[Verdict]:
+def scores_itself(name: str, whole: Composition, by: str = "the reward as workflow.reward") -> Iterator[Verdict]:
     """The refusal of rewards of the run where a workflow scores rows as it goes, and they would score the text of the last row."""
     held_out = whole.run.held_out
     ways = ["'rewards=()'"] if whole.run.rewards else []
     ways += ["held_out.rewards=none"] if held_out is not None and held_out.workflow is None and held_out.rewards else []
     if ways:
         yield Refusal(
-            f"{name} scores what it draws as it goes, and the run's rewards would score it again, by its last text: give the reward as "
-            f"workflow.reward, and {' '.join(ways)}"
+            f"{name} scores what it draws as it goes, and the run's rewards would score it again, by its last text: give {by}, "
+            f"and {' '.join(ways)}"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gimbal.records import Episode
@@ -54,13 +55,20 @@ class PlanAndExecute(AbstractWorkflow):
     def __call__(self, attempt: Attempt) -> Steps:
         if attempt.fork is not None and attempt.fork[0].role == EXECUTOR:  # its plan counts where it was drawn
             return Episode.of((yield attempt.begin()))
+        planned, plan = yield from self.planned(attempt)
+        if plan is None:
+            return Episode.of(planned)
+        return Episode(rows=(planned, (yield self.executed(attempt, self.template, {"plan": plan}))))
+
+    def planned(self, attempt: Attempt) -> Steps:
+        """The planner's row, and what is handed over, or None."""
         begin = attempt.begin(stop=self.stop)
         planned = yield replace(begin, role=PLANNER) if isinstance(begin, Draw) else begin
         planned = replace(planned, stop="stop") if planned.stop == "paused" else planned
         found = re.findall(self.plan, planned.text)
-        if not found:
-            return Episode.of(planned)
-        plan = found[-1] if isinstance(found[-1], str) else found[-1][0]
-        task = asked_by(self.template, attempt.task, {"plan": plan})
-        executed = yield Draw(task=task, sample=attempt.sample, sampling=attempt.sampling, role=EXECUTOR)
-        return Episode(rows=(planned, executed))
+        return planned, None if not found else found[-1] if isinstance(found[-1], str) else found[-1][0]
+
+    def executed(self, attempt: Attempt, template: str, told: Mapping[str, str]) -> Draw:
+        """The call of the executor, by a template."""
+        task = asked_by(template, attempt.task, told)
+        return Draw(task=task, sample=attempt.sample, sampling=attempt.sampling, role=EXECUTOR)

@@ -1,0 +1,156 @@
+"""Two loops around a plan and its execution: one repairs the execution, the other plans anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from gimbal.advantages.estimators.revision_normalized import OUTCOME, REVISION, RevisionNormalized
+from gimbal.composition import REVISES, Composition, Refusal, Verdict
+from gimbal.engines.base import DRAW
+from gimbal.environments.base import AbstractEnvironmentSpec, Moment
+from gimbal.environments.games import of_one
+from gimbal.environments.one_program import OneProgram
+from gimbal.records import Acted, Drop, Episode, Rollout
+from gimbal.rewards.asking import asked_by, fill
+from gimbal.workflows.base import AbstractWorkflow, Act, Attempt, Steps
+from gimbal.workflows.over_rows import scores_itself
+from gimbal.workflows.plan_and_execute import EXECUTOR, PLANNER, PlanAndExecute
+
+UNPLANNED = "no plan was found in it"
+PLACES = {PLANNER: 0.0, EXECUTOR: 1.0}  # what rows are compared with: their own role's
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanAndRepair(AbstractWorkflow):
+    """Plans, executes and checks until the goal is reached; how far a failure came decides whether the execution is repaired or the
+    plan replaced (the two loops of CVE2PoC, "A Dual-Loop Agent Framework for Automated Vulnerability Reproduction", for any task).
+
+    y_k ~ pi_executor(. | template(x, m)),  m ~ pi_planner(. | x);  p_k = checks(x, y_k), the share of its stages that y_k passed.
+
+    At p_k = 1, or after ``attempts`` executions, it ends. Otherwise the next execution is of a new plan if p_k is at least ``replan``,
+    or if this plan has been executed ``tries`` times; and below that of the same plan. So what ran and did not do what was asked
+    blames the plan, and what did not run blames the execution. A planner that hands nothing over has used an attempt, at p = 0.
+
+    ``inside`` says how it is planned and executed at first. A repair is asked ``repair``, with the {plan}, what was {tried} last and
+    what the checks said of it ({seen}); a new plan ``again``, with {failures}: ``past`` for each plan before, with the same words.
+    {prompt} and the task's columns are filled in. ``checks`` is an environment that is begun anew for each execution, and answers
+    its text with the share as reward: OneProgram, SumStages, or your own.
+
+    Its score is 1 if the goal was reached, else 0. Each row has an outcome of its own: an execution p_k, a plan the best p of its
+    executions; ``advantage=RevisionNormalized(across=0)`` compares them within the group and role. Others give all rows the score.
+
+    - ``attempts`` = 1: PlanAndExecute, scored by ``checks``.
+    - ``replan`` = 1, ``tries`` = ``attempts``: one plan, the repair loop alone (S_max = 1).
+    - ``tries`` = 1, or ``replan`` = 0: each execution has a plan of its own (T_max = 1).
+
+    Confidence: abstract-only (plan, execute, evaluate, and two loops); ours: routing by the stage, where a model does it in the paper,
+    the prompts, and the outcomes. Left out: plans that are dropped for tries without progress.
+    """
+
+    inside: PlanAndExecute = PlanAndExecute(template="{prompt}\n\nPlan: {plan}\n\nCarry it out.")
+    checks: AbstractEnvironmentSpec = OneProgram()
+    repair: str = "{prompt}\n\nPlan: {plan}\n\nThis was tried:\n{tried}\n\nThis came of it:\n{seen}\n\nKeep to the plan; do it right."
+    again: str = "{prompt}\n\nThese plans did not lead there:\n{failures}\n\nPlan otherwise."
+    past: str = "Plan: {plan}\nIt ended with: {seen}\n"
+    attempts: int = 6
+    tries: int = 3
+    replan: float = 0.5
+    deadline: float = 60.0
+    overlap: int = 4
+
+    def __post_init__(self) -> None:
+        of_one(self.checks, "PlanAndRepair")
+        if self.checks.triggers:
+            raise ValueError(
+                f"PlanAndRepair.checks is {type(self.checks).__name__}, which is called in the middle of a turn; it must answer a "
+                "whole text with the share of its stages that it passed, as OneProgram() does"
+            )
+        if self.attempts < 1 or self.tries < 1:
+            raise ValueError(
+                f"PlanAndRepair has attempts={self.attempts} and tries={self.tries}; both count executions, of an episode and "
+                "of one plan, from 1"
+            )
+        if not 0 <= self.replan <= 1:
+            raise ValueError(f"PlanAndRepair.replan is {self.replan}; it is a share of the stages, 0 to 1")
+        if "{plan}" not in self.repair:
+            raise ValueError(
+                f"PlanAndRepair.repair is {self.repair!r}; it must have {{plan}}, or a repair does not know its plan"
+            )
+        if self.overlap < 0 or not self.deadline > 0:
+            raise ValueError(
+                f"PlanAndRepair has overlap={self.overlap} and deadline={self.deadline}: a count of 0 or above, and seconds above 0"
+            )
+
+    @property
+    def players(self) -> frozenset[str]:
+        return self.inside.players
+
+    @property
+    def requires(self) -> frozenset[str]:
+        return frozenset({DRAW})
+
+    def effects(self) -> frozenset[str]:
+        return super().effects() | {REVISES}
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from scores_itself("PlanAndRepair", whole, "what is to count as workflow.checks")
+        for part in whole.all(RevisionNormalized):
+            if part.across:
+                yield Refusal(
+                    f"RevisionNormalized.across is {part.across}, which pays for what a row gained over the one before; here the one "
+                    "before is of another role: RevisionNormalized(across=0)"
+                )
+
+    def __call__(self, attempt: Attempt) -> Steps:
+        rows, acts, failures, count = list[Rollout](), list[Acted](), "", 0
+        while True:
+            planned, plan = yield from self.inside.planned(self._asked(attempt, failures, new=count > 0))
+            place, best, told = (
+                len(rows),
+                0.0,
+                {"plan": plan or planned.text, "tried": "", "seen": "" if plan else UNPLANNED},
+            )
+            rows.append(planned)
+            for tried in range(self.tries if plan is not None else 0):
+                template = self.repair if tried else self.inside.template
+                row = yield self.inside.executed(attempt, template, told)
+                moment = yield from self._checked(attempt, row)
+                if moment.error:
+                    drawn = sum(one.drawn for one in (*rows, row))
+                    return Drop(moment.failed, drawn=drawn, said=moment.error)
+                rows.append(_outcome(row, moment.reward))
+                acts.append(Acted(len(acts), moment.calls, moment.errors, moment.seconds))
+                best, count = max(best, moment.reward), count + 1
+                told |= {"tried": row.text.strip(), "seen": str(moment.observation or "").strip()}
+                if moment.reward >= self.replan or count == self.attempts:
+                    break
+            count += plan is None
+            rows[place] = _outcome(planned, best)
+            if best >= 1 or count == self.attempts:
+                return Episode(rows=tuple(replace(row, score=float(best >= 1)) for row in rows), acts=tuple(acts))
+            failures += fill(self.past, attempt.task, told)
+
+    def _asked(self, attempt: Attempt, failures: str, *, new: bool) -> Attempt:
+        """The attempt as the planner sees it."""
+        task = asked_by(self.again, attempt.task, {"failures": failures}) if new else attempt.task
+        return replace(attempt, task=task, fork=None)
+
+    def _checked(self, attempt: Attempt, row: Rollout) -> Steps:
+        """What the checks say of an execution, from a new beginning."""
+        moment = Moment()
+        for action in (None, row.text):
+            moment = yield Act(
+                environment=self.checks,
+                action=action,
+                seat=attempt.sample,
+                deadline=self.deadline,
+                overlap=self.overlap,
+            )
+            if moment.error:
+                break
+        return moment
+
+
+def _outcome(row: Rollout, reached: float) -> Rollout:
+    return replace(row, scores={OUTCOME: reached, REVISION: PLACES[row.role]})
