@@ -26,6 +26,7 @@ from gimbal.composition import (
     Composition,
     Refusal,
     Verdict,
+    parts_of,
 )
 from gimbal.config import paths
 from gimbal.config.own import OwnError, fault, started, wrong
@@ -33,6 +34,7 @@ from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum, Progress
 from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.engines.base import RECORD, RIVALS
+from gimbal.learning.kinds import OtherKind
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.ranks import several
 from gimbal.learning.updates.policy_gradient import REFERENCE as REFERENCE_MODEL
@@ -74,7 +76,8 @@ def check(run: AbstractRun) -> list[str]:
 
 def verdicts(run: AbstractRun) -> Iterator[Verdict]:
     """Refusals and advice, first on the run as a whole, because a part's rules may rely on those."""
-    whole = Composition(run)
+    kinds = run.learns.kinds
+    whole = Composition(run, without=kinds.values())
     yield from _outstanding(run)
     if several() and isinstance(run.policy, CausalLM) and run.policy.vision:
         yield Refusal(
@@ -107,6 +110,19 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
         )
     for part in whole.parts:
         yield from part.fits(whole)
+    for name, kind in kinds.items():
+        yield from _of_kind(policies.alone(run, name), kind)
+
+
+def _of_kind(alone: AbstractRun, kind: OtherKind) -> Iterator[Verdict]:
+    """The parts of a model of another kind, as they are in the run of that model alone."""
+    whole = Composition(alone)
+    assert isinstance(alone, Run), type(alone)
+    yield from _ratios_once(alone)
+    yield from _never_clips(alone, alone, whole)
+    for part in parts_of(kind):
+        if isinstance(part, AbstractPart):
+            yield from part.fits(whole)
 
 
 def _numbers(whole: Composition) -> Iterator[Verdict]:

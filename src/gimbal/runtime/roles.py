@@ -7,14 +7,18 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.engines.denoising import Denoising
 from gimbal.engines.native import Native
 from gimbal.learning import preview
+from gimbal.learning.kinds import OtherKind
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.ranks import several
 from gimbal.learning.updates.base import POLICY
 from gimbal.learning.updates.policy_gradient import ANCHOR, CRITIC, REFERENCE, AbstractPolicyGradient
 from gimbal.learning.weight_sync.sparse import Sparse
+from gimbal.objectives.base import AbstractObjective
+from gimbal.policies.denoiser import Denoiser
 from gimbal.policies.token import CausalLM
 from gimbal.runtime.base import Local
 from gimbal.runtime.run import AbstractRun
@@ -28,6 +32,8 @@ def fits(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -
     if not method.separate:
         return
     yield from _named(method, run)
+    for name, kind in method.kinds.items():
+        yield from _of_kind(name, kind, run)
     first = next(iter(method.separate))
     for what, way in _unsupported(method, run, whole):
         yield Refusal(
@@ -54,6 +60,40 @@ def _named(method: AbstractPolicyGradient, run: AbstractRun) -> Iterator[Verdict
         yield Refusal(f"separate gives the role {twice[0]!r} two models: leave it with one of them")
     if players and players <= counted.keys():
         yield Refusal("separate leaves no role for the policy, which nothing would train: take one role out of it")
+
+
+def _of_kind(name: str, kind: OtherKind, run: AbstractRun) -> Iterator[Verdict]:
+    """A model of another kind is one that denoises, drawn in this process as the rest of the episode is."""
+    place = f"separate.{name}.kind"
+    if not isinstance(run.policy, CausalLM):
+        yield Refusal(
+            f"{place} has a model of another kind behind {type(run.policy).__name__}, but so far only language models have one: leave "
+            "kind out"
+        )
+    for field, part, able in (("policy", kind.policy, Denoiser), ("engine", kind.engine, Denoising)):
+        if not isinstance(part, able):
+            yield Refusal(
+                f"{place}.{field} is {type(part).__name__}; so far models of another kind are those that denoise: {able.__name__}()"
+            )
+    if isinstance(kind.policy, Denoiser) and kind.policy.lora is not None:
+        yield Refusal(f"{place}.policy.lora trains adapters, which models of roles do not have: leave it out")
+    if kind.sampling.temperature != run.sampling.temperature:
+        yield Refusal(
+            f"{place}.sampling.temperature is {kind.sampling.temperature:g}, but rows of a role are drawn at that of the episode: "
+            f"sampling.temperature={kind.sampling.temperature:g}"
+        )
+    for part in kind.summed:
+        if type(part).stages is not AbstractObjective.stages or part.needs & {
+            "current_NS",
+            "reference_NS",
+            "new_value_NS",
+        }:
+            yield Refusal(
+                f"{place} has {type(part).__name__}, which reads what is there only for the policy, or takes a batch in stages: use "
+                "ClippedStep() or NormalizedStep(), with StepKL() or VelocityPenalty()"
+            )
+    if kind.weight == 0 and kind.regularisers:
+        yield Refusal(f"{place}.weight is 0, so that its regularisers do nothing: leave them out, or raise it")
 
 
 def _unsupported(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[tuple[str, str]]:
