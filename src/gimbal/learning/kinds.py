@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
 
 import torch
 from jaxtyping import Bool
@@ -53,20 +52,6 @@ class OtherKind:
         return frozenset().union(*(part.needs for part in self.summed))
 
 
-class HasKind(Protocol):
-    """An entry of the run's ``separate``."""
-
-    @property
-    def roles(self) -> tuple[str, ...]: ...
-    @property
-    def kind(self) -> OtherKind | None: ...
-
-
-def kinds_of(separate: Mapping[str, Any]) -> dict[str, OtherKind]:
-    """The models of other kinds, by name."""
-    return {name: one.kind for name, one in separate.items() if one.kind is not None}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Segment:
     """The rows of one kind, and the parts of the loss that are about them: those numbered from ``first``."""
@@ -91,14 +76,3 @@ class Segment:
 
     def named(self, metric: str) -> str:
         return f"{metric}/{self.kind}" if self.kind else metric
-
-
-def segments(summed: tuple[AbstractObjective, ...], separate: Mapping[str, HasKind]) -> list[Segment]:
-    """The policy's segment, and one for each model of another kind."""
-    kinds = kinds_of(separate)
-    others = {role: name for name in kinds for role in separate[name].roles or (name,)}
-    found = [Segment(kind="", parts=summed, others=others)]
-    for name, kind in kinds.items():
-        first = found[-1].first + len(found[-1].parts)
-        found.append(Segment(kind=name, parts=kind.summed, first=first, weight=kind.weight, others=others))
-    return found

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gimbal.learning.kinds import OtherKind
+from gimbal.learning.kinds import OtherKind, Segment
+from gimbal.objectives.base import AbstractObjective
 from gimbal.policies.base import Evaluation
 from gimbal.records import TrainBatch
 
@@ -52,6 +53,22 @@ class SeparateWeights:
 def owners(separate: Mapping[str, SeparateWeights]) -> dict[str, str]:
     """The model of each role that does not share the policy."""
     return {role: name for name, one in separate.items() for role in one.roles or (name,)}
+
+
+def kinds_of(separate: Mapping[str, SeparateWeights]) -> dict[str, OtherKind]:
+    """The models of other kinds than the policy, by name."""
+    return {name: one.kind for name, one in separate.items() if one.kind is not None}
+
+
+def segments(summed: tuple[AbstractObjective, ...], separate: Mapping[str, SeparateWeights]) -> list[Segment]:
+    """The policy's segment, whose loss sums these parts, and one for each model of another kind."""
+    kinds = kinds_of(separate)
+    others = {role: name for role, name in owners(separate).items() if name in kinds}
+    found = [Segment(kind="", parts=summed, others=others)]
+    for name, kind in kinds.items():
+        first = found[-1].first + len(found[-1].parts)
+        found.append(Segment(kind=name, parts=kind.summed, first=first, weight=kind.weight, others=others))
+    return found
 
 
 def by_role(

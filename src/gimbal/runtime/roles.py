@@ -65,11 +65,6 @@ def _named(method: AbstractPolicyGradient, run: AbstractRun) -> Iterator[Verdict
 def _of_kind(name: str, kind: OtherKind, run: AbstractRun) -> Iterator[Verdict]:
     """A model of another kind is one that denoises, drawn in this process as the rest of the episode is."""
     place = f"separate.{name}.kind"
-    if not isinstance(run.policy, CausalLM):
-        yield Refusal(
-            f"{place} has a model of another kind behind {type(run.policy).__name__}, but so far only language models have one: leave "
-            "kind out"
-        )
     for field, part, able in (("policy", kind.policy, Denoiser), ("engine", kind.engine, Denoising)):
         if not isinstance(part, able):
             yield Refusal(

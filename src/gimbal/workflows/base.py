@@ -18,7 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -207,6 +207,7 @@ class Role:
         return engine
 
 
+@runtime_checkable
 class Drawing(Protocol):
     """How rows of another kind than the policy's are drawn, for a role with a model of its own."""
 

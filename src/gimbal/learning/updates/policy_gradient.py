@@ -22,11 +22,11 @@ from gimbal.config.own import shaped, wrong
 from gimbal.controllers.base import AbstractStepSize
 from gimbal.critics.base import AbstractCritic, AbstractCriticSpec
 from gimbal.learning import preview
-from gimbal.learning.kinds import OtherKind, Segment, kinds_of, segments
+from gimbal.learning.kinds import OtherKind, Segment
 from gimbal.learning.proximal.base import AbstractAnchor
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.renewal import RenewedReference
-from gimbal.learning.separate import SeparateWeights, in_rows, owners
+from gimbal.learning.separate import SeparateWeights, in_rows, kinds_of, owners, segments
 from gimbal.learning.updates.base import BROKEN, POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
 from gimbal.objectives.base import AbstractCorrection, AbstractMask, AbstractObjective
 from gimbal.ops import AbstractAggregation, TokenMean
