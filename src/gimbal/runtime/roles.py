@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.dataflow.replay.once import Once
 from gimbal.engines.denoising import Denoising
 from gimbal.engines.native import Native
 from gimbal.learning import preview
@@ -76,6 +77,10 @@ def _of_kind(name: str, kind: OtherKind, run: AbstractRun) -> Iterator[Verdict]:
         yield Refusal(
             f"{place}.sampling.temperature is {kind.sampling.temperature:g}, but rows of a role are drawn at that of the episode: "
             f"sampling.temperature={kind.sampling.temperature:g}"
+        )
+    if not isinstance(run.store, Once):
+        yield Refusal(
+            f"{place} has rows of two kinds in one batch, which {type(run.store).__name__} does not keep: use store=Once()"
         )
     for part in kind.summed:
         if type(part).stages is not AbstractObjective.stages or part.needs & {
