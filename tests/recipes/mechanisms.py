@@ -859,7 +859,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "unigrpo": of(
         "grpo",
         separate=differs("kl/velocity/painter").by(separate=painting(learning_rate=0.0)),
-        separate__objective=differs("clip_ratio/high/painter").by(separate=painting(objective=ClippedStep())),
+        separate__objective=differs("ratio/normalized/painter").by(separate=painting(objective=ClippedStep())),
         separate__regularisers=above("kl/velocity/painter").by(separate=painting(regularisers=())),
         objective=above("clip_ratio/low").by(objective=UNCLIPPED),
     ),

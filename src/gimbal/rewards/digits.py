@@ -149,8 +149,8 @@ class DigitDistance(AbstractSampleReward):
 
 @dataclass(frozen=True, kw_only=True)
 class DigitLikeness(AbstractSampleReward):
-    """How near a sample is to a real digit ``wanted`` in half of the data; ``rows`` selects the half, "even" or "odd". ``wanted`` -1 asks
-    for the class of its task (column ``label``).
+    """How near a sample is to a real digit ``wanted`` in half of the data; ``rows`` selects the half, "even" or "odd". ``wanted`` -1
+    asks for the class of its task (column ``label``).
 
     ``scale`` "nearness" is minus the distance to the nearest; "real" is 1 if that distance is at most that of 19 of 20 real digits
     ``wanted`` of the other half, so a digit must also look like one. Both can use averaged ``blocks`` of pixels (1: the pixels
