@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import fields
-from typing import Any
 
 from gimbal.composition import (
     ABSORBS_DISCREPANCY,
@@ -26,7 +25,6 @@ from gimbal.composition import (
     Composition,
     Refusal,
     Verdict,
-    parts_of,
 )
 from gimbal.config import paths
 from gimbal.config.own import OwnError, fault, started, wrong
@@ -34,7 +32,6 @@ from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum, Progress
 from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.filters.step_repair import StepRepair
 from gimbal.engines.base import RECORD, RIVALS
-from gimbal.learning.kinds import OtherKind
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.ranks import several
 from gimbal.learning.updates.policy_gradient import REFERENCE as REFERENCE_MODEL
@@ -111,18 +108,7 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
     for part in whole.parts:
         yield from part.fits(whole)
     for name, kind in kinds.items():
-        yield from _of_kind(policies.alone(run, name), kind)
-
-
-def _of_kind(alone: AbstractRun, kind: OtherKind) -> Iterator[Verdict]:
-    """The parts of a model of another kind, as they are in the run of that model alone."""
-    whole = Composition(alone)
-    assert isinstance(alone, Run), type(alone)
-    yield from _ratios_once(alone)
-    yield from _never_clips(alone, alone, whole)
-    for part in parts_of(kind):
-        if isinstance(part, AbstractPart):
-            yield from part.fits(whole)
+        yield from roles.alone(policies.alone(run, name), kind)
 
 
 def _numbers(whole: Composition) -> Iterator[Verdict]:
@@ -145,7 +131,7 @@ def _numbers(whole: Composition) -> Iterator[Verdict]:
 
 def _gradient(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
     """Whether the parts of a policy gradient fit each other."""
-    yield from _ratios_once(method)
+    yield from roles.ratios_once(method)
     yield from _roles(method)
     yield from roles.fits(method, run, whole)
     yield from _critic(method, whole)
@@ -199,25 +185,6 @@ def _able(sampler: Driven, where: str) -> Iterator[Verdict]:
             f"workflow={type(workflow).__name__}() needs an engine that can {' and '.join(lacks)}, but "
             f"{where}={type(engine).__name__}() can {own}: {way}, or another workflow"
         )
-
-
-def _ratios_once(method: AbstractPolicyGradient) -> Iterator[Verdict]:
-    owner: dict[str, str] = {ratio: f"the anchor {type(method.anchor).__name__}" for ratio in method.anchor.absorbs}
-    for name, ratios in _consumers(method):
-        for ratio in sorted(ratios):
-            if ratio in owner:
-                yield Refusal(
-                    f"{name} and {owner[ratio]} both consume the {ratio} ratio, so it would count twice: drop one of them "
-                    "(with the anchor Behavior the clip already holds the discrepancy: correction=None)"
-                )
-            owner[ratio] = name
-
-
-def _consumers(method: AbstractPolicyGradient) -> list[tuple[str, frozenset[str]]]:
-    parts: list[Any] = [method.objective, *method.regularisers]
-    if method.correction is not None:
-        parts.append(method.correction)
-    return [(type(part).__name__, part.consumes) for part in parts]
 
 
 def opened(run: AbstractRun) -> list[AbstractReward]:
@@ -442,7 +409,7 @@ def _unbounded(method: AbstractPolicyGradient, run: AbstractRun, whole: Composit
     """Ratios that drift from 1 without a part that handles them."""
     if whole.doing(BALANCES):
         return
-    consumed = {ratio for _, ratios in _consumers(method) for ratio in ratios}
+    consumed = {ratio for _, ratios in roles.consumers(method) for ratio in ratios}
     if UPDATE not in consumed and (run.max_staleness > 0 or whole.updates > 1):
         yield Advice(
             "no part bounds the update, although data is reused or stale: objective=ClippedRatio() or max_staleness=0 is safer"

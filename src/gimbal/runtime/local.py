@@ -250,9 +250,7 @@ class Trainer:
 
     def pieces(self, rollout: Rollout) -> list[str]:
         """Each decision as readable text."""
-        return policies.acting(self.learner, self.run.learns.owners, rollout.role, self.policy).pieces(
-            rollout.decisions
-        )
+        return policies.acting(self.learner, self.run, rollout.role, self.policy).pieces(rollout.decisions)
 
     def save(self, directory: Path, totals: Mapping[str, Any]) -> Path:
         self.begin()

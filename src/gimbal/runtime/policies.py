@@ -64,9 +64,9 @@ def separate(run: AbstractRun, policy: AbstractPolicy) -> dict[str, AbstractPoli
     return found
 
 
-def acting(learner: AbstractLearner, owners: Mapping[str, str], role: str, policy: AbstractPolicy) -> AbstractPolicy:
+def acting(learner: AbstractLearner, run: AbstractRun, role: str, policy: AbstractPolicy) -> AbstractPolicy:
     """The policy that acts in a role; ``policy`` where it has no model of its own."""
-    own = learner.separate.get(owners.get(role, ""))
+    own = learner.separate.get(run.learns.owners.get(role, ""))
     return own.policy if isinstance(own, OfPolicy) else policy
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
-from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.composition import AbstractPart, Composition, Refusal, Verdict, parts_of
 from gimbal.dataflow.replay.once import Once
 from gimbal.engines.denoising import Denoising
 from gimbal.engines.native import Native
@@ -22,7 +23,7 @@ from gimbal.objectives.base import AbstractObjective
 from gimbal.policies.denoiser import Denoiser
 from gimbal.policies.token import CausalLM
 from gimbal.runtime.base import Local
-from gimbal.runtime.run import AbstractRun
+from gimbal.runtime.run import AbstractRun, Run
 
 NAME = re.compile(r"\w([\w -]*\w)?")  # it names a directory, and ends names of metrics
 TAKEN = {POLICY, CRITIC, REFERENCE, ANCHOR}
@@ -94,6 +95,37 @@ def _of_kind(name: str, kind: OtherKind, run: AbstractRun) -> Iterator[Verdict]:
             )
     if kind.weight == 0 and kind.regularisers:
         yield Refusal(f"{place}.weight is 0, so that its regularisers do nothing: leave them out, or raise it")
+
+
+def alone(run: AbstractRun, kind: OtherKind) -> Iterator[Verdict]:
+    """The parts of a model of another kind, as they are in the run of that model alone."""
+    whole = Composition(run)
+    assert isinstance(run, Run), type(run)
+    yield from ratios_once(run)
+    for part in parts_of(kind):
+        if isinstance(part, AbstractPart):
+            yield from part.fits(whole)
+
+
+def ratios_once(method: AbstractPolicyGradient) -> Iterator[Verdict]:
+    """No ratio is used twice."""
+    owner: dict[str, str] = {ratio: f"the anchor {type(method.anchor).__name__}" for ratio in method.anchor.absorbs}
+    for name, ratios in consumers(method):
+        for ratio in sorted(ratios):
+            if ratio in owner:
+                yield Refusal(
+                    f"{name} and {owner[ratio]} both consume the {ratio} ratio, so it would count twice: drop one of them "
+                    "(with the anchor Behavior the clip already holds the discrepancy: correction=None)"
+                )
+            owner[ratio] = name
+
+
+def consumers(method: AbstractPolicyGradient) -> list[tuple[str, frozenset[str]]]:
+    """The parts that use a ratio, and which."""
+    parts: list[Any] = [method.objective, *method.regularisers]
+    if method.correction is not None:
+        parts.append(method.correction)
+    return [(type(part).__name__, part.consumes) for part in parts]
 
 
 def _unsupported(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[tuple[str, str]]:
