@@ -141,7 +141,9 @@ def measure(job: tuple[str, float, int]) -> dict[str, Any]:
 
 def same_rate(runs: campaign.Runs) -> str:
     """What *joint* is above *words* by where the language model learns at one rate in both."""
-    rate, lines = TUNED.best(runs, JOINT), ["| question | difference | holds |", "| --- " * 3 + "|"]
+    rate = TUNED.best(runs, JOINT)
+    lines = ["", "Where the words learn at the rate of *joint* in both:", ""]
+    lines += ["| question | difference | holds |", "| --- " * 3 + "|"]
     own = {
         arm: [run for run in runs if (run["arm"], run["rate"]) == (arm, rate) and run["seed"] in TUNED.seeds]
         for arm in (JOINT, WORDS)
@@ -149,8 +151,7 @@ def same_rate(runs: campaign.Runs) -> str:
     whole = min(map(len, own.values())) == len(TUNED.seeds)
     for figure in ("after", "plan", "drawn"):
         apart = campaign.shift(*([run[figure] for run in each] for each in own.values())) if whole else None
-        question = f"the words at {rate:g} in both, {figure}: *joint* above *words*"
-        lines.append(f"| {question} | {shown(apart)} | {held(apart)} |")
+        lines.append(f"| the words at one rate, {figure}: *joint* above *words* | {shown(apart)} | {held(apart)} |")
     return "\n".join([*lines, ""])
 
 
