@@ -69,6 +69,7 @@ import holds_page  # noqa: E402
 import horizon  # noqa: E402
 import horizons  # noqa: E402
 import inspector  # noqa: E402
+import joint  # noqa: E402
 import kuhn  # noqa: E402
 import kuhn_page  # noqa: E402
 import locomotion  # noqa: E402
@@ -202,6 +203,7 @@ MATCHING = {name: name for name in ("nearness", "coverage", "classes", "distance
 ADVERSARIAL = {name: name for name in ("nearness", "coverage", "classes", "distance")} | {"seconds of CPU": "seconds"}
 CACHED = {name: name for name in ("true", "reward", "coverage", "cosine", "steps")} | {"seconds of CPU": "cpu"}
 STREAMS = {name: name.replace(" ", "_") for name in ("kept", "kept 6", "kept 1", "nearness", "coverage")}
+JOINT = {name: name for name in ("after", "paid", "plan", "drawn")} | {"seconds of CPU": "cpu"}
 STREAM_SCORES = {**STREAMS, "seconds of CPU": "seconds"}
 FORECASTS = {name: name for name in ("nearness", "fours", "coverage")} | {"seconds of CPU": "seconds"}
 BLACKBOX = {name: name for name in ("nearness", "fours", "coverage", "distance")} | {"seconds of CPU": "seconds"}
@@ -280,6 +282,8 @@ def pages() -> dict[str, str]:
         tuned(adversarial, "Real samples beside scores", ADVERSARIAL),
         tuned(streams, "Blocks after one's own blocks", STREAMS),
         tuned(stream_scores, "Streams distilled by scores that a reward weighs", STREAM_SCORES),
+        tuned(joint, "Words and pictures that learn from the picture alone", JOINT)
+        + joint.same_rate(campaign.load(joint.RECORD)),
         tuned(blackbox, "A teacher of which only samples are known", BLACKBOX),
         closed_form_page.section(campaign.load(closed_form.RECORD)),
         tuned(masked, "Tokens of a forward pass", MASKED),

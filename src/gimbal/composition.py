@@ -7,7 +7,7 @@ in the one whose room may import the other's. Rooms that may not import each oth
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
@@ -164,11 +164,12 @@ class AbstractRemembering(ABC):
 
 
 class Composition:
-    """Finds the parts of a run by type and property, wherever they are."""
+    """Finds the parts of a run by type and property, wherever they are, but in the records ``without``."""
 
-    def __init__(self, run: Chosen) -> None:
+    def __init__(self, run: Chosen, without: Iterable[Any] = ()) -> None:
         self.run = run
-        self.records = list(parts_of(run))
+        apart = {id(part) for record in without for part in parts_of(record)}
+        self.records = [part for part in parts_of(run) if id(part) not in apart]
         self.parts = [part for part in self.records if isinstance(part, AbstractPart)]
 
     def all(self, *kinds: type[Kind]) -> list[Kind]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gimbal import ops
-from gimbal.objectives import ClippedStep, GatedStepKL, Reinforce, StepKL
+from gimbal.objectives import ClippedStep, GatedStepKL, Reinforce, StepKL, VelocityPenalty
 from gimbal.policies.samplers import step
 from gimbal.records import TrainBatch
 
@@ -51,6 +51,38 @@ def test_the_closed_form_is_the_expectation_of_k1_and_of_k3_for_every_sampler(sa
     assert 0.001 < kl < 1
     for estimate in (ops.k1(own, held), ops.k3(own, held)):
         assert abs(kl - float(estimate.mean())) < 4 * float(estimate.std()) / math.sqrt(len(own))
+
+
+def test_at_the_reference_the_velocity_penalty_and_its_gradient_are_0_and_off_it_the_pull_is_towards_it():
+    velocity_NSD = draw(N, S, D, seed=1).requires_grad_()
+    held = {"reference/velocity_NSD": draw(N, S, D, seed=1)}
+    live = frozenset({"velocity_NSD"})
+    terms = VelocityPenalty()(torch.zeros(N, S), replace(batch(velocity_NSD=velocity_NSD, **held), live=live))
+    (there,) = torch.autograd.grad(terms.loss_NS.sum(), velocity_NSD)
+    assert not terms.loss_NS.any() and not there.any()
+    b = replace(batch(velocity_NSD=velocity_NSD + 0.5, **held), live=live)
+    terms = VelocityPenalty(coef=3.0)(torch.zeros(N, S), b)
+    assert torch.allclose(terms.loss_NS[b.mask_NS], torch.tensor(0.75)) and not terms.loss_NS[1, 2]
+    (off,) = torch.autograd.grad(terms.loss_NS.sum(), velocity_NSD)
+    assert torch.allclose(off[b.mask_NS], torch.tensor(3.0 * 2 * 0.5 / D))
+    assert not VelocityPenalty(coef=0.0)(torch.zeros(N, S), b).loss_NS.any()
+    with pytest.raises(ValueError, match=r"VelocityPenalty\.coef is -1"):
+        VelocityPenalty(coef=-1.0)
+
+
+@pytest.mark.parametrize("t, after", [(0.9, 0.7), (0.5, 0.25)])
+def test_of_the_flow_sde_the_exact_kl_is_the_velocity_penalty_times_a_factor_of_the_noise_level(t, after):
+    amplitude, x, level = 0.7, draw(1, D), torch.tensor([[1 - t, t, 1 - after, after]])
+    velocities = draw(1, D, seed=1), draw(1, D, seed=2)
+    # In a state x, the sample is x - t v and the noise x + (1 - t) v.
+    moved = [step("flow_sde", x, x - t * v, x + (1 - t) * v, level, torch.tensor([amplitude])) for v in velocities]
+    facts = {"std_NS": moved[0][1][None], "scale_NS": torch.full((1, 1), 1 / D)}
+    for place, (mean, _), v in zip(("", "reference/"), moved, velocities, strict=True):
+        facts |= {f"{place}mean_NSD": mean[None], f"{place}velocity_NSD": v[None]}
+    b = TrainBatch(mask_NS=torch.ones(1, 1, dtype=torch.bool), facts=facts)
+    kl, ours = (float(part(coef=1.0)(torch.zeros(1, 1), b).loss_NS) for part in (StepKL, VelocityPenalty))
+    g, dt = amplitude * math.sqrt(t / (1 - t)), t - after
+    assert kl == pytest.approx(dt / 2 * (g * (1 - t) / (2 * t) + 1 / g) ** 2 * ours, rel=1e-4) and ours > 0.1
 
 
 def test_of_one_dimension_sum_and_mean_are_one_and_at_the_anchor_the_gradient_is_that_of_reinforce():

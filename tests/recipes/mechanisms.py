@@ -71,6 +71,13 @@ def plain_critics(update):
     return replace(update, critic=replace(update.critic, layer_norm=False))
 
 
+def painting(learning_rate=None, **fields):
+    """The flow of unigrpo with these fields of its kind, or another rate."""
+    own = recipes.function("unigrpo")().separate["painter"]
+    rate = own.learning_rate if learning_rate is None else learning_rate
+    return {"painter": replace(own, learning_rate=rate, kind=replace(own.kind, **fields))}
+
+
 ADVANTAGE, GRADIENT, REWARD = differs("advantage/std"), differs("grad_norm"), differs("reward/mean")
 KL = "control/regularisers.0.coef"
 DULL = 10  # a seed whose first groups hold one that is all wrong, which is one in twenty
@@ -874,6 +881,13 @@ MECHANISMS: dict[str, Mechanism] = {
         rewards=differs("reward/mean"),
         filters=above("drops/rollouts/FirstOf"),
         regularisers=above("kl/ref"),
+    ),
+    "unigrpo": of(
+        "grpo",
+        separate=differs("kl/velocity/painter").by(separate=painting(learning_rate=0.0)),
+        separate__objective=differs("ratio/normalized/painter").by(separate=painting(objective=ClippedStep())),
+        separate__regularisers=above("kl/velocity/painter").by(separate=painting(regularisers=())),
+        objective=above("clip_ratio/low").by(objective=UNCLIPPED),
     ),
     "until_mixed": of("grpo", 3, budget=below("budget/UntilMixed/size", 8.0).by(budget=Fixed())),
     "v0": of("grpo", 4, curriculum=REWARD),

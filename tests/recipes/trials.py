@@ -82,7 +82,9 @@ class Trial:
         return self
 
     def _weights(self) -> Tensor:
-        return torch.cat([x.detach().flatten().float() for x in self.trainer.learner.policy.weights().values()])
+        learner = self.trainer.learner
+        models = (learner.policy, *learner.separate.values())
+        return torch.cat([x.detach().flatten().float() for model in models for x in model.weights().values()])
 
     def parted(self, other: Trial, steps: int, apart: float = APART) -> int | None:
         """The first step whose update took the weights of the two apart, by more than rounding does. The other goes no further."""

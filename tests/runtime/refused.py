@@ -43,6 +43,7 @@ from gimbal.dataflow.replay.successes import Successes
 from gimbal.dataflow.replay.swarm import Swarm
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.dataflow.staleness import DropStale, MaskStale, Pace, Reweight
+from gimbal.engines.denoising import Denoising
 from gimbal.engines.drafting.draft_model import DraftModel
 from gimbal.engines.drafting.prompt_lookup import PromptLookup
 from gimbal.engines.drafting.self_speculation import SelfSpeculation
@@ -52,16 +53,19 @@ from gimbal.engines.vllm import VLLM
 from gimbal.engines.vllm_server import VLLMServer
 from gimbal.environments.dataset import Rows
 from gimbal.environments.demonstrations import training_tasks
+from gimbal.environments.digit_sums import DigitSums
 from gimbal.environments.shared_sums import SumStages
 from gimbal.environments.split import Split
+from gimbal.learning.kinds import OtherKind
 from gimbal.learning.method import Optimization
+from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.interruption import Interruption
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.renewal import RenewedReference
 from gimbal.learning.separate import SeparateWeights
 from gimbal.learning.weight_sync.sparse import Sparse
-from gimbal.objectives import KLPenalty, TruncatedWeight, ValueLoss
+from gimbal.objectives import ClippedStep, KLPenalty, NormalizedStep, TruncatedWeight, ValueLoss, VelocityPenalty
 from gimbal.objectives.masks.curvature_mask import CurvatureMask
 from gimbal.objectives.masks.pivot_mask import PivotMask
 from gimbal.objectives.regularisers.convex_kl import ConvexKL
@@ -71,10 +75,13 @@ from gimbal.objectives.surrogates.trajectory_balance import FlowBalance, Traject
 from gimbal.objectives.values.huber_value_loss import HuberValueLoss
 from gimbal.objectives.values.member_value_loss import MultiHorizonValueLoss
 from gimbal.policies.control import StepSampling
+from gimbal.policies.denoiser import Denoiser
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.lora import LoRA
+from gimbal.policies.paths import PathSampling
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.answer_consistency import AnswerConsistency
+from gimbal.rewards.digits import DigitClass
 from gimbal.rewards.expected import Expected
 from gimbal.rewards.majority import Majority
 from gimbal.rewards.set_diversity import SetDiversity
@@ -96,6 +103,7 @@ from gimbal.workflows.guided import Guided
 from gimbal.workflows.inspection import Inspection
 from gimbal.workflows.lessons import Lessons
 from gimbal.workflows.lookahead import Lookahead
+from gimbal.workflows.plan_and_draw import PlanAndDraw
 from gimbal.workflows.plan_and_execute import PlanAndExecute
 from gimbal.workflows.plan_and_repair import PlanAndRepair
 from gimbal.workflows.privileged_context import PrivilegedContext
@@ -123,6 +131,21 @@ SEEING = CausalLM(model=described(model_type="llava", vision_config={}, text_con
 
 CASES = CaseMemory(reward=Digits())
 TWO = {"workflow": PlanAndExecute(), "separate": {"executor": SeparateWeights()}}
+
+
+def painted(**fields):
+    """A flow behind the words, with these fields of its kind."""
+    parts = {"policy": Denoiser(), "engine": Denoising(), "sampling": PathSampling(), "objective": ClippedStep()}
+    return {"painter": SeparateWeights(kind=OtherKind(**{**parts, **fields}))}
+
+
+PAINTED = {
+    "workflow": PlanAndDraw(),
+    "separate": painted(),
+    "tasks": DigitSums(),
+    "rewards": (DigitClass(),),
+    "optimization": Optimization(minibatches=2),
+}
 
 REFUSALS = [
     ({"budget": UntilMixed(first=16)}, "begins with 16 rollouts", {"num_generations": 32}),
@@ -447,6 +470,30 @@ REFUSALS = [
             ({"devices": Devices()}, "devices: use devices=none", {"devices": None}),
             ({"faults": Faults(dropped_samples=0.5)}, "faults: use faults=none", {"faults": None}),
         )
+    ),
+    *(
+        ({**PAINTED, "separate": painted(**broken)}, reason, {"separate": painted()})
+        for broken, reason in (
+            ({"policy": CausalLM()}, r"kind.policy is CausalLM; so far .*those that denoise: Denoiser\(\)"),
+            ({"engine": Native()}, r"kind.engine is Native; so far .*those that denoise: Denoising\(\)"),
+            ({"policy": Denoiser(lora=LoRA())}, "kind.policy.lora trains adapters.*leave it out"),
+            ({"objective": ClippedStep(), "regularisers": (KLPenalty(),)}, "has KLPenalty.*use ClippedStep"),
+            ({"weight": 0.0, "regularisers": (VelocityPenalty(),)}, "weight is 0.*leave them out, or raise it"),
+            ({"sampling": PathSampling(sampler="ode")}, "sampler=ode samples no step that a policy gradient"),
+        )
+    ),
+    (
+        {**PAINTED, "separate": painted(sampling=PathSampling(temperature=0.0))},
+        "kind.sampling.temperature is 0, but rows of a role are drawn at that of the episode",
+        {"separate": painted()},
+    ),
+    ({**PAINTED, "store": Buffer()}, r"which Buffer does not keep: use store=Once\(\)", {"store": Once()}),
+    ({**PAINTED, "separate": {}}, "a model of another kind than the planner's", {"separate": painted()}),
+    ({**PAINTED, "workflow": PlanAndDraw(classes=11)}, "may ask for class 10", {"workflow": PlanAndDraw()}),
+    (
+        {**PAINTED, "separate": painted(objective=NormalizedStep()), "anchor": Behavior()},
+        "NormalizedStep and the anchor Behavior both consume the discrepancy ratio",
+        {"anchor": Recompute()},
     ),
     (
         {**TWO, "separate": {"policy": SeparateWeights(roles=("executor",))}},

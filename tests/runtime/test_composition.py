@@ -79,6 +79,7 @@ from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
 from gimbal.recipes.papers.denoising.reflective_masking import reflective_masking
 from gimbal.recipes.papers.denoising.sol_rl import sol_rl
 from gimbal.recipes.papers.denoising.streams import streams
+from gimbal.recipes.papers.denoising.unigrpo import unigrpo
 from gimbal.recipes.papers.distillation.any_flow import any_flow
 from gimbal.recipes.papers.distillation.diffusion_opd import diffusion_opd
 from gimbal.recipes.papers.distillation.dmd2 import dmd2
@@ -143,6 +144,12 @@ def of_named_classes(directory):
     return replace(streams(), policy=Denoiser(model=str(directory)))
 
 
+def drawn_by(policy):
+    run = unigrpo()
+    own = run.separate["painter"]
+    return replace(run, separate={"painter": replace(own, kind=replace(own.kind, policy=policy))})
+
+
 def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
     """So that a new rule comes with a run that breaks it and one that keeps it."""
     monkeypatch.setattr("gimbal.workflows.agent.find_spec", lambda name: None)  # the extra that is installed here
@@ -157,7 +164,8 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
         CRITICS_ALONE,
         *OFF_POLICY.values(),
         *DENOISING.values(),
-        of_named_classes(tmp_path),
+        named := of_named_classes(tmp_path),
+        drawn_by(named.policy),
         *wrong_recordings.runs(tmp_path).values(),
     )
     heard += [verdict.reason for run in others for verdict in verdicts(run)]

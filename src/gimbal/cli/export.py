@@ -39,6 +39,7 @@ def export(argv: Sequence[str]) -> int:
     if {"dtype", "adapter"} <= arguments.flags.keys():
         raise ValueError("--adapter copies the adapter unchanged: drop --dtype, or drop --adapter to merge it")
     from gimbal import api, config, durable
+    from gimbal.runtime import policies
     from gimbal.runtime.run import AbstractRun
 
     directory = api.find_run(arguments.words[0], Path(arguments.flags.get("runs", api.RUNS)))
@@ -49,6 +50,7 @@ def export(argv: Sequence[str]) -> int:
     model, step = chosen(directory, arguments.flag("step"), "best" in arguments.flags)
     if role := arguments.flag("role"):
         model = of_role(run, model, role)
+        run = policies.alone(run, role)
     with durable.named(target):
         merged = _write(run, model, target, arguments.flag("dtype"), "adapter" in arguments.flags)
         card = _card(directory, recipe, run, step, merged=merged, adapter_only="adapter" in arguments.flags)

@@ -10,6 +10,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from gimbal.dataflow.several_kinds import together
 from gimbal.ops.discounted import on_decisions
 from gimbal.records import AbstractDecisions, Episode, Group, Rollout, TrainBatch
 
@@ -47,7 +48,7 @@ def pack(groups: Sequence[Group]) -> TrainBatch:
         part_NS=_optional(rollouts, "part_S"),
         turn_NS=_optional(rollouts, "turn_S"),
         facts=_facts(rollouts),
-        decisions=type(rollouts[0].decisions).stack([rollout.decisions for rollout in rollouts]),
+        decisions=together([rollout.decisions for rollout in rollouts]),
     )
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gimbal.learning.kinds import OtherKind, Segment
+from gimbal.objectives.base import AbstractObjective
 from gimbal.policies.base import Evaluation
 from gimbal.records import TrainBatch
 
@@ -28,7 +30,8 @@ class SeparateWeights:
     - no role has weights of its own: the policy plays all of them.
 
     ``roles`` are the roles it acts in; () is the role of its own name. It begins as the run's policy, or from ``model``, a directory of
-    the same architecture. ``learning_rate`` None is the policy's; the schedule and all else of ``optimization`` hold for both.
+    the same architecture, or it is a model of another ``kind``, with a loss of its own. ``learning_rate`` None is the policy's; the
+    schedule and all else of ``optimization`` hold for both.
 
     Confidence: verified (the map from role to model); ours: one denominator for all models.
     """
@@ -36,8 +39,13 @@ class SeparateWeights:
     roles: tuple[str, ...] = ()
     model: str = ""
     learning_rate: float | None = None
+    kind: OtherKind | None = None
 
     def __post_init__(self) -> None:
+        if self.kind is not None and self.model:
+            raise ValueError(
+                f"separate has the model {self.model} and a kind: a model of another kind begins as kind.policy says, so drop model"
+            )
         if self.learning_rate is not None and not 0 <= self.learning_rate < 1000:
             raise ValueError(f"separate learning_rate is {self.learning_rate}; it must be from 0, below 1000, or none")
 
@@ -45,6 +53,22 @@ class SeparateWeights:
 def owners(separate: Mapping[str, SeparateWeights]) -> dict[str, str]:
     """The model of each role that does not share the policy."""
     return {role: name for name, one in separate.items() for role in one.roles or (name,)}
+
+
+def kinds_of(separate: Mapping[str, SeparateWeights]) -> dict[str, OtherKind]:
+    """The models of other kinds than the policy, by name."""
+    return {name: one.kind for name, one in separate.items() if one.kind is not None}
+
+
+def segments(summed: tuple[AbstractObjective, ...], separate: Mapping[str, SeparateWeights]) -> list[Segment]:
+    """The policy's segment, whose loss sums these parts, and one for each model of another kind."""
+    kinds = kinds_of(separate)
+    others = {role: name for role, name in owners(separate).items() if name in kinds}
+    found = [Segment(kind="", parts=summed, others=others)]
+    for name, kind in kinds.items():
+        first = found[-1].first + len(found[-1].parts)
+        found.append(Segment(kind=name, parts=kind.summed, first=first, weight=kind.weight, others=others))
+    return found
 
 
 def by_role(
@@ -61,15 +85,16 @@ def by_role(
     if len(rows) == 1:
         return evaluate(next(iter(rows)), batch)
     found = [(row_N, evaluate(name, batch.select(row_N))) for name, row_N in rows.items()]
-    columns = {name: [(row_N, part.columns[name]) for row_N, part in found] for name in found[0][1].columns}
+    names = dict.fromkeys(name for _, part in found for name in part.columns)  # models of several kinds have their own
+    columns = {name: [(rows, part.columns[name]) for rows, part in found if name in part.columns] for name in names}
     return Evaluation(
-        logprob_NS=_together(batch, [(row_N, part.logprob_NS) for row_N, part in found]),
-        columns={name: _together(batch, parts) for name, parts in columns.items()},
+        logprob_NS=in_rows(batch, [(row_N, part.logprob_NS) for row_N, part in found]),
+        columns={name: in_rows(batch, parts) for name, parts in columns.items()},
     )
 
 
-def _together(batch: TrainBatch, parts: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Columns [M, S', ...] of these rows as one [N, S, ...], 0 beyond the end of a row."""
+def in_rows(batch: TrainBatch, parts: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """Columns [M, S', ...] of these rows as one [N, S, ...], 0 beyond the end of a row and in all other rows."""
     first = parts[0][1]
     whole = first.new_zeros(*batch.shape, *first.shape[2:])
     for row_M, part in parts:

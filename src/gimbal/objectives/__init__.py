@@ -22,6 +22,7 @@ from gimbal.objectives.regularisers.kl_penalty import KLPenalty
 from gimbal.objectives.regularisers.observation_likelihood import ObservationLikelihood
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
 from gimbal.objectives.regularisers.step_kl import StepKL
+from gimbal.objectives.regularisers.velocity_penalty import VelocityPenalty
 from gimbal.objectives.surrogates.advantage_regression import AdvantageRegression
 from gimbal.objectives.surrogates.balanced_clip import BalancedClip
 from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
@@ -112,4 +113,5 @@ __all__ = [
     "TurnValueLoss",
     "TwoChannelRatio",
     "ValueLoss",
+    "VelocityPenalty",
 ]

@@ -32,7 +32,8 @@ class DenoiserPolicy(AbstractPolicy):
     1)(v - v of no label), in sampling and training; 1 is none.
 
     Columns of sampled steps: ``mean_NSD`` of the next state, flattened over the dimensions; ``std_NS``; ``scale_NS``, the factor of
-    log-probabilities (1, or 1 / D where they are means); ``shift_NSD``, the mean minus the sampler's.
+    log-probabilities (1, or 1 / D where they are means); ``shift_NSD``, the mean minus the sampler's; ``velocity_NSD``, eps - x0 as the
+    network predicts it.
 
     ``jumps``: the network is told the span of a step, the difference of noise between its ends, as one more channel of its input. Its
     output is then the mean velocity over the step, and with span 0 the velocity, which is what losses of the forward process ask for.
@@ -41,7 +42,7 @@ class DenoiserPolicy(AbstractPolicy):
     them where there is none. It is what a record has as ``given_ND``.
     """
 
-    provides: ClassVar[frozenset[str]] = frozenset({"mean_NSD", "std_NS", "scale_NS", "shift_NSD"})
+    provides: ClassVar[frozenset[str]] = frozenset({"mean_NSD", "std_NS", "scale_NS", "shift_NSD", "velocity_NSD"})
 
     def __init__(self, parts: LoadedParts, *, guidance: float, batch: int, origin: Path) -> None:
         super().__init__()
@@ -93,9 +94,15 @@ class DenoiserPolicy(AbstractPolicy):
         given_KD: Float[Tensor, "K ..."] | None = None,
     ) -> tuple[Float[Tensor, "K ..."], Float[Tensor, " K"]]:
         """Mean and standard deviation of the next states."""
-        found_KD = self.found(x_KD, time_K, label_K, given_KD, level_KL[:, 1] - level_KL[:, 3])
-        clean_KD, noise_KD = self.process.split(x_KD, found_KD, level_KL)
+        clean_KD, noise_KD = self._split(x_KD, level_KL, time_K, label_K, given_KD)
         return samplers.step(sampler, x_KD, clean_KD, noise_KD, level_KL, amplitude_K)
+
+    def _split(
+        self, x_KD: Tensor, level_KL: Tensor, time_K: Tensor, label_K: Tensor, given_KD: Tensor | None
+    ) -> tuple[Float[Tensor, "K ..."], Float[Tensor, "K ..."]]:
+        """The sample and the noise that the network finds in each state."""
+        found_KD = self.found(x_KD, time_K, label_K, given_KD, level_KL[:, 1] - level_KL[:, 3])
+        return self.process.split(x_KD, found_KD, level_KL)
 
     def found(
         self,
@@ -162,15 +169,11 @@ class DenoiserPolicy(AbstractPolicy):
         # which weights sampled it.
         ode = decisions.sampler == ODE
         begun = (row_K, torch.zeros_like(step_K)) if ode else at
-        mean_KD, std_K = self.step(
-            decisions.state_NXD[begun],
-            decisions.level_NSL[begun],
-            decisions.time_NS[begun],
-            decisions.amplitude_NS[begun],
-            decisions.label_N[row_K],
-            decisions.sampler,
-            None if decisions.given_ND is None else decisions.given_ND[row_K],
-        )
+        x_KD, level_KL = decisions.state_NXD[begun], decisions.level_NSL[begun]
+        given_KD = None if decisions.given_ND is None else decisions.given_ND[row_K]
+        clean_KD, noise_KD = self._split(x_KD, level_KL, decisions.time_NS[begun], decisions.label_N[row_K], given_KD)
+        amplitude_K = decisions.amplitude_NS[begun]
+        mean_KD, std_K = samplers.step(decisions.sampler, x_KD, clean_KD, noise_KD, level_KL, amplitude_K)
         std_K = torch.ones_like(std_K) if ode else std_K
         after_KD = decisions.state_NXD[row_K, step_K + 1]
         logprob_K = samplers.log_density(after_KD, mean_KD, std_K, decisions.scale)
@@ -186,6 +189,8 @@ class DenoiserPolicy(AbstractPolicy):
                     return std_K
                 case "scale_NS":
                     return torch.full_like(std_K, decisions.scale)
+                case "velocity_NSD":
+                    return (noise_KD - clean_KD).flatten(1)
                 case _:
                     return (mean_KD - decisions.mean_NSD[begun]).flatten(1)
 

@@ -252,8 +252,7 @@ class TokenPolicy(AbstractPolicy):
         return Evaluation(logprob_NS=scatter(found[0]), columns={name: scatter(x) for name, x in asked.items()})
 
     def extent(self, decisions: AbstractDecisions) -> tuple[int, int]:
-        assert isinstance(decisions, Tokens), type(decisions)
-        return planned(*decisions.where, self.shares).extent
+        return planned(*decisions.where, self.shares).extent if isinstance(decisions, Tokens) else decisions.extent
 
     def pixels(self, rows: Sequence[tuple[str, ...]]) -> dict[str, Tensor]:
         """Keywords of the forward pass for the images of these rows."""

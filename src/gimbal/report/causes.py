@@ -48,7 +48,9 @@ def repeat_metrics(groups: Sequence[Group]) -> dict[str, float]:
     repeated = unlike = 0
     for group in groups:
         scores: Mapping[str, list[float]] = defaultdict(list)
-        for episode in filter(lambda episode: episode.text, group.episodes):
+        for episode in group.episodes:
+            if not episode.text or len({type(row.sampling) for row in episode.rows}) > 1:
+                continue  # what was drawn by words that are the same may be another picture
             scores[f"{episode.stop}:{episode.text}"].append(episode.earned)
         several = [values for values in scores.values() if len(values) > 1]
         repeated += len(several)
@@ -58,7 +60,13 @@ def repeat_metrics(groups: Sequence[Group]) -> dict[str, float]:
 
 def surprise_metrics(family: Family, groups: Sequence[Group]) -> dict[str, float]:
     """-mean log-probability of the samples, which estimates the entropy of the sampling distributions; nothing where there is none."""
-    drawn = [row.behavior_S[row.mask_S] for group in groups for row in group.rows if family.likelihoods]
+    rows = [
+        row
+        for group in groups
+        for row in group.rows
+        if family.likelihoods and isinstance(row.sampling, family.sampling)
+    ]
+    drawn = [row.behavior_S[row.mask_S] for row in rows]
     drawn = [behavior_S for behavior_S in drawn if bool(behavior_S.any())]  # not those of rows that were written
     behavior_D = torch.cat(drawn) if drawn else torch.zeros(0)
     return {"entropy/sampled": -float(behavior_D.mean())} if len(behavior_D) else {}

@@ -15,11 +15,21 @@ from gimbal.report.metrics import advantage_metrics, mismatch_metrics, order_met
 def gradient_metrics(
     method: AbstractPolicyGradient, groups: Sequence[Group], batch: TrainBatch, version: int, *, densities: bool
 ) -> dict[str, float]:
-    """``groups``: those whose rows are in the batch; none if a store supplied other rows. ``densities``: for continuous actions."""
+    """``groups``: those whose rows are in the batch; none if a store supplied other rows. ``densities``: for continuous actions.
+
+    Of models of another kind the figures of the ratios are apart, under the model's name.
+    """
     metrics = advantage_metrics(batch) | value_metrics(batch)
     if groups:
         metrics |= order_metrics(groups, batch)
     anchor = method.anchor
+    policys, *others = method.segments
+    for segment in others if DISCREPANCY not in anchor.absorbs else ():
+        found = mismatch_metrics(
+            segment.of(batch), version, densities=method.kinds[segment.kind].policy.family.densities
+        )
+        metrics |= {segment.named(name): value for name, value in found.items()}
+    batch = policys.of(batch)
     if DISCREPANCY not in anchor.absorbs:  # else the anchor is the sampler, and a gap of 0 means nothing
         metrics |= mismatch_metrics(batch, version, densities=densities)
         if anchor.at_sampling or isinstance(anchor, Recompute):  # else the anchor is not a version of the policy

@@ -57,6 +57,11 @@ def images(flat_KD: Float[Tensor, "K D"]) -> Float[Tensor, "K 64"]:
     return flat_KD
 
 
+def _classes(wanted: Tensor, name: str) -> None:
+    if (wanted < 0).any():
+        raise ValueError(f"reward {name} reads the class of the task, which has none: set wanted, or tasks.labels")
+
+
 @dataclass(frozen=True, kw_only=True)
 class DigitClass(AbstractSampleReward):
     """How much a sample looks like the digit ``wanted``; -1 asks for the class of its task (column ``label``).
@@ -94,10 +99,7 @@ class DigitClass(AbstractSampleReward):
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         x_ND = images(x_ND)
         wanted_N1 = (label_N if self.wanted < 0 else torch.full_like(label_N, self.wanted))[:, None]
-        if (wanted_N1 < 0).any():
-            raise ValueError(
-                f"reward {self.name} reads the class of the task, which has none: set wanted, or tasks.labels"
-            )
+        _classes(wanted_N1, self.name)
         if self.by == "linear":
             weight, bias = (part.to(x_ND.device) for part in _linear())
             logit_NC = x_ND @ weight.T + bias
@@ -147,22 +149,25 @@ class DigitDistance(AbstractSampleReward):
 
 @dataclass(frozen=True, kw_only=True)
 class DigitLikeness(AbstractSampleReward):
-    """How near a sample is to a real digit ``wanted`` in half of the data; ``rows`` selects the half, "even" or "odd".
+    """How near a sample is to a real digit ``wanted`` in half of the data; ``rows`` selects the half, "even" or "odd". ``wanted`` -1
+    asks for the class of its task (column ``label``).
 
     ``scale`` "nearness" is minus the distance to the nearest; "real" is 1 if that distance is at most that of 19 of 20 real digits
     ``wanted`` of the other half, so a digit must also look like one. Both can use averaged ``blocks`` of pixels (1: the pixels
     themselves; 2: 4x4 values), a coarser and cheaper judge.
     """
 
-    wanted: int
+    wanted: int = -1
     rows: Literal["even", "odd"] = "odd"
     scale: Literal["nearness", "real"] = "real"
     blocks: Literal[1, 2, 4] = 1
     name: str = "likeness"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.wanted <= 9:
-            raise ValueError(f"DigitLikeness.wanted is {self.wanted}; digits are 0 to 9")
+        if not -1 <= self.wanted <= 9:
+            raise ValueError(
+                f"DigitLikeness.wanted is {self.wanted}; digits are 0 to 9, and -1 is the class of the task"
+            )
 
     @property
     def flat(self) -> str:
@@ -173,14 +178,21 @@ class DigitLikeness(AbstractSampleReward):
         )
 
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
-        own_KD, limit = (part.to(x_ND.device) for part in self._judge())
-        near_N = torch.cdist(self._coarse(images(x_ND)), own_KD).amin(-1)
-        return (near_N <= limit).float() if self.scale == "real" else -near_N
+        x_ND = self._coarse(images(x_ND))
+        wanted_N = label_N if self.wanted < 0 else torch.full_like(label_N, self.wanted)
+        _classes(wanted_N, self.name)
+        score_N = x_ND.new_zeros(len(x_ND))
+        for wanted in wanted_N.unique().tolist():
+            own_KD, limit = (part.to(x_ND.device) for part in self._judge(wanted))
+            near_N = torch.cdist(x_ND, own_KD).amin(-1)
+            own_N = (near_N <= limit).float() if self.scale == "real" else -near_N
+            score_N = own_N.where(wanted_N == wanted, score_N)
+        return score_N
 
-    def _judge(self) -> tuple[Float[Tensor, "K D"], Float[Tensor, ""]]:
+    def _judge(self, wanted: int) -> tuple[Float[Tensor, "K D"], Float[Tensor, ""]]:
         """The real digits of its half, and the distances of the other half from them."""
         half, (data_KD, label_K) = int(self.rows == "odd"), digits()
-        own_KD, other_KD = (self._coarse(data_KD[h::2][label_K[h::2] == self.wanted]) for h in (half, 1 - half))
+        own_KD, other_KD = (self._coarse(data_KD[h::2][label_K[h::2] == wanted]) for h in (half, 1 - half))
         return own_KD, torch.cdist(other_KD, own_KD).amin(-1).quantile(0.95)
 
     def _coarse(self, x_KD: Float[Tensor, "K 64"]) -> Float[Tensor, "K D"]:

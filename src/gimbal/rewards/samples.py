@@ -40,7 +40,8 @@ def finished(rollouts: Sequence[Rollout]) -> Float[Tensor, "K D"]:
 @dataclass(frozen=True, kw_only=True)
 class AbstractSampleReward(AbstractReward, ABC):
     """A reward that judges each finished sample alone. ``of_samples`` is that judgement in torch, and the scores are its values, so an
-    update may follow its gradient with respect to the sample (RewardGradient). The score of a stream is the mean over its blocks.
+    update may follow its gradient with respect to the sample (RewardGradient). The score of a stream is the mean over its blocks; rows
+    of an episode that made no sample, such as a plan in words, are not judged.
     """
 
     @abstractmethod
@@ -53,7 +54,9 @@ class AbstractSampleReward(AbstractReward, ABC):
         return ""
 
     def __call__(self, group: Group) -> list[float | None]:
-        label, rows = group.task.columns.get("label", NO_LABEL), group.rows
+        label = group.task.columns.get("label", NO_LABEL)
+        made = [[row for row in e.rows if isinstance(row.decisions, _Made)] or list(e.rows) for e in group.episodes]
+        rows = [row for each in made for row in each]
         with torch.no_grad():
             score_N = self.of_samples(finished(rows), torch.full((len(rows),), int(label)))
         if not isinstance(score_N, Tensor) or score_N.shape != (len(rows),):
@@ -61,4 +64,4 @@ class AbstractSampleReward(AbstractReward, ABC):
                 f"{type(self).__name__}.of_samples returned {told(score_N)}; it must return a tensor of one score for each sample, "
                 f"here {[len(rows)]}"
             )
-        return [float(own_B.mean()) for own_B in score_N.split([len(episode.rows) for episode in group.episodes])]
+        return [float(own_B.mean()) for own_B in score_N.split([len(each) for each in made])]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import fields
-from typing import Any
 
 from gimbal.composition import (
     ABSORBS_DISCREPANCY,
@@ -74,7 +73,8 @@ def check(run: AbstractRun) -> list[str]:
 
 def verdicts(run: AbstractRun) -> Iterator[Verdict]:
     """Refusals and advice, first on the run as a whole, because a part's rules may rely on those."""
-    whole = Composition(run)
+    kinds = run.learns.kinds
+    whole = Composition(run, without=kinds.values())
     yield from _outstanding(run)
     if several() and isinstance(run.policy, CausalLM) and run.policy.vision:
         yield Refusal(
@@ -108,6 +108,8 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
         )
     for part in whole.parts:
         yield from part.fits(whole)
+    for name, kind in kinds.items():
+        yield from roles.alone(policies.alone(run, name), kind)
 
 
 def _numbers(whole: Composition) -> Iterator[Verdict]:
@@ -130,7 +132,7 @@ def _numbers(whole: Composition) -> Iterator[Verdict]:
 
 def _gradient(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
     """Whether the parts of a policy gradient fit each other."""
-    yield from _ratios_once(method)
+    yield from roles.ratios_once(method)
     yield from _roles(method)
     yield from roles.fits(method, run, whole)
     yield from _critic(method, whole)
@@ -184,25 +186,6 @@ def _able(sampler: Driven, where: str) -> Iterator[Verdict]:
             f"workflow={type(workflow).__name__}() needs an engine that can {' and '.join(lacks)}, but "
             f"{where}={type(engine).__name__}() can {own}: {way}, or another workflow"
         )
-
-
-def _ratios_once(method: AbstractPolicyGradient) -> Iterator[Verdict]:
-    owner: dict[str, str] = {ratio: f"the anchor {type(method.anchor).__name__}" for ratio in method.anchor.absorbs}
-    for name, ratios in _consumers(method):
-        for ratio in sorted(ratios):
-            if ratio in owner:
-                yield Refusal(
-                    f"{name} and {owner[ratio]} both consume the {ratio} ratio, so it would count twice: drop one of them "
-                    "(with the anchor Behavior the clip already holds the discrepancy: correction=None)"
-                )
-            owner[ratio] = name
-
-
-def _consumers(method: AbstractPolicyGradient) -> list[tuple[str, frozenset[str]]]:
-    parts: list[Any] = [method.objective, *method.regularisers]
-    if method.correction is not None:
-        parts.append(method.correction)
-    return [(type(part).__name__, part.consumes) for part in parts]
 
 
 def opened(run: AbstractRun) -> list[AbstractReward]:
@@ -427,7 +410,7 @@ def _unbounded(method: AbstractPolicyGradient, run: AbstractRun, whole: Composit
     """Ratios that drift from 1 without a part that handles them."""
     if whole.doing(BALANCES):
         return
-    consumed = {ratio for _, ratios in _consumers(method) for ratio in ratios}
+    consumed = {ratio for _, ratios in roles.consumers(method) for ratio in ratios}
     if UPDATE not in consumed and (run.max_staleness > 0 or whole.updates > 1):
         yield Advice(
             "no part bounds the update, although data is reused or stale: objective=ClippedRatio() or max_staleness=0 is safer"

@@ -157,8 +157,8 @@ class Trainer:
             return
         if (saved := self._saved) is None:
             self._deliver()
-            for one in self.deliveries.values():
-                one.begin(lambda engine: canary(self.run, engine, self.run.tasks))
+            for name, one in self.deliveries.items():
+                one.begin(partial(canary, policies.alone(self.run, name), tasks=self.run.tasks))
             self._proved()
             return
         self.learner.load_state(saved["learner"])
@@ -250,7 +250,7 @@ class Trainer:
 
     def pieces(self, rollout: Rollout) -> list[str]:
         """Each decision as readable text."""
-        return self.policy.pieces(rollout.decisions)
+        return policies.acting(self.learner, self.run, rollout.role, self.policy).pieces(rollout.decisions)
 
     def save(self, directory: Path, totals: Mapping[str, Any]) -> Path:
         self.begin()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gimbal.composition import Advice, Refusal, Verdict
 from gimbal.config import paths
+from gimbal.learning.base import AbstractLearner, OfPolicy
 from gimbal.learning.learner import Learner
 from gimbal.learning.ranks import AbstractRanks
 from gimbal.learning.separate import SeparateWeights
@@ -103,11 +104,26 @@ def separate(run: AbstractRun, policy: AbstractPolicy) -> dict[str, AbstractPoli
     for name, one in _models(run).items():
         with _named(f"separate.{name}"):
             found[name] = own(_spec(run, one).load(run.seed).to(where))
-        if shapes(found[name]) != shapes(policy):
+        if one.kind is None and shapes(found[name]) != shapes(policy):
             raise ValueError(
                 f"separate.{name}.model is {one.model}, which has other tensors than the policy: all roles need the same architecture"
             )
     return found
+
+
+def acting(learner: AbstractLearner, run: AbstractRun, role: str, policy: AbstractPolicy) -> AbstractPolicy:
+    """The policy that acts in a role; ``policy`` where it has no model of its own."""
+    own = learner.separate.get(run.learns.owners.get(role, ""))
+    return own.policy if isinstance(own, OfPolicy) else policy
+
+
+def alone(run: AbstractRun, name: str) -> AbstractRun:
+    """The run as a model of another kind is in it; any other model is in it as the policy is."""
+    kind = run.learns.kinds.get(name)
+    if kind is None or not isinstance(run, Run):
+        return run
+    parts = {"objective": kind.objective, "regularisers": kind.regularisers, "correction": None, "masks": ()}
+    return replace(run, policy=kind.policy, engine=kind.engine, sampling=kind.sampling, separate={}, **parts)
 
 
 def check_files(run: AbstractRun) -> None:
@@ -130,6 +146,8 @@ def _models(run: AbstractRun) -> Mapping[str, SeparateWeights]:
 
 
 def _spec(run: AbstractRun, one: SeparateWeights) -> AbstractPolicySpec:
+    if one.kind is not None:
+        return one.kind.policy
     if not one.model:
         return run.policy
     # Which drops a leading "./", without which a missing directory would be looked for on the hub.
@@ -165,4 +183,10 @@ def at(run: AbstractRun, model: Path) -> AbstractRun:
     run = replace(run, policy=run.policy.at(model))
     if not isinstance(run, Run) or not run.separate:
         return run
-    return replace(run, separate={name: replace(one, model=str(model / name)) for name, one in run.separate.items()})
+    return replace(run, separate={name: _at(one, model / name) for name, one in run.separate.items()})
+
+
+def _at(one: SeparateWeights, model: Path) -> SeparateWeights:
+    if one.kind is None:
+        return replace(one, model=str(model))
+    return replace(one, kind=replace(one.kind, policy=one.kind.policy.at(model)))

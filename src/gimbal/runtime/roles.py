@@ -5,19 +5,25 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
-from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.composition import AbstractPart, Composition, Refusal, Verdict, parts_of
+from gimbal.dataflow.replay.once import Once
+from gimbal.engines.denoising import Denoising
 from gimbal.engines.native import Native
 from gimbal.learning import preview
+from gimbal.learning.kinds import OtherKind
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.ranks import several
 from gimbal.learning.updates.base import POLICY
 from gimbal.learning.updates.policy_gradient import ANCHOR, CRITIC, REFERENCE, AbstractPolicyGradient
 from gimbal.learning.weight_sync.sparse import Sparse
+from gimbal.objectives.base import AbstractObjective
+from gimbal.policies.denoiser import Denoiser
 from gimbal.policies.token import CausalLM
 from gimbal.runtime.base import Local
-from gimbal.runtime.run import AbstractRun
+from gimbal.runtime.run import AbstractRun, Run
 
 NAME = re.compile(r"\w([\w -]*\w)?")  # it names a directory, and ends names of metrics
 TAKEN = {POLICY, CRITIC, REFERENCE, ANCHOR}
@@ -28,6 +34,8 @@ def fits(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -
     if not method.separate:
         return
     yield from _named(method, run)
+    for name, kind in method.kinds.items():
+        yield from _of_kind(name, kind, run)
     first = next(iter(method.separate))
     for what, way in _unsupported(method, run, whole):
         yield Refusal(
@@ -54,6 +62,70 @@ def _named(method: AbstractPolicyGradient, run: AbstractRun) -> Iterator[Verdict
         yield Refusal(f"separate gives the role {twice[0]!r} two models: leave it with one of them")
     if players and players <= counted.keys():
         yield Refusal("separate leaves no role for the policy, which nothing would train: take one role out of it")
+
+
+def _of_kind(name: str, kind: OtherKind, run: AbstractRun) -> Iterator[Verdict]:
+    """A model of another kind is one that denoises, drawn in this process as the rest of the episode is."""
+    place = f"separate.{name}.kind"
+    for field, part, able in (("policy", kind.policy, Denoiser), ("engine", kind.engine, Denoising)):
+        if not isinstance(part, able):
+            yield Refusal(
+                f"{place}.{field} is {type(part).__name__}; so far models of another kind are those that denoise: {able.__name__}()"
+            )
+    if isinstance(kind.policy, Denoiser) and kind.policy.lora is not None:
+        yield Refusal(f"{place}.policy.lora trains adapters, which models of roles do not have: leave it out")
+    if kind.sampling.temperature != run.sampling.temperature:
+        yield Refusal(
+            f"{place}.sampling.temperature is {kind.sampling.temperature:g}, but rows of a role are drawn at that of the episode: "
+            f"sampling.temperature={kind.sampling.temperature:g}"
+        )
+    if not isinstance(run.store, Once):
+        yield Refusal(
+            f"{place} has rows of two kinds in one batch, which {type(run.store).__name__} does not keep: use store=Once()"
+        )
+    for part in kind.summed:
+        if type(part).stages is not AbstractObjective.stages or part.needs & {
+            "current_NS",
+            "reference_NS",
+            "new_value_NS",
+        }:
+            yield Refusal(
+                f"{place} has {type(part).__name__}, which reads what is there only for the policy, or takes a batch in stages: use "
+                "ClippedStep() or NormalizedStep(), with StepKL() or VelocityPenalty()"
+            )
+    if kind.weight == 0 and kind.regularisers:
+        yield Refusal(f"{place}.weight is 0, so that its regularisers do nothing: leave them out, or raise it")
+
+
+def alone(run: AbstractRun, kind: OtherKind) -> Iterator[Verdict]:
+    """The parts of a model of another kind, as they are in the run of that model alone."""
+    whole = Composition(run)
+    assert isinstance(run, Run), type(run)
+    yield from ratios_once(run)
+    for part in parts_of(kind):
+        if isinstance(part, AbstractPart):
+            yield from part.fits(whole)
+
+
+def ratios_once(method: AbstractPolicyGradient) -> Iterator[Verdict]:
+    """No ratio is used twice."""
+    owner: dict[str, str] = {ratio: f"the anchor {type(method.anchor).__name__}" for ratio in method.anchor.absorbs}
+    for name, ratios in consumers(method):
+        for ratio in sorted(ratios):
+            if ratio in owner:
+                yield Refusal(
+                    f"{name} and {owner[ratio]} both consume the {ratio} ratio, so it would count twice: drop one of them "
+                    "(with the anchor Behavior the clip already holds the discrepancy: correction=None)"
+                )
+            owner[ratio] = name
+
+
+def consumers(method: AbstractPolicyGradient) -> list[tuple[str, frozenset[str]]]:
+    """The parts that use a ratio, and which."""
+    parts: list[Any] = [method.objective, *method.regularisers]
+    if method.correction is not None:
+        parts.append(method.correction)
+    return [(type(part).__name__, part.consumes) for part in parts]
 
 
 def _unsupported(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[tuple[str, str]]:

@@ -151,14 +151,15 @@ class AbstractRun(ABC):
     @property
     def sampler(self) -> Driven:
         """The engine that samples its rollouts, and the workflow that drives it."""
-        return Driven(engine=self.engine, workflow=self.workflow, owners=self.learns.owners)
+        return Driven(engine=self.engine, workflow=self.workflow, owners=self.learns.owners, kinds=self.learns.kinds)
 
     @property
     def evaluator(self) -> Driven:
         """The same for its evaluation."""
         held_out = self.held_out
         engine, workflow = (None, None) if held_out is None else (held_out.engine, held_out.workflow)
-        return Driven(engine=engine or self.engine, workflow=workflow or self.workflow, owners=self.learns.owners)
+        how = {"owners": self.learns.owners, "kinds": self.learns.kinds}
+        return Driven(engine=engine or self.engine, workflow=workflow or self.workflow, **how)
 
     @property
     def judged(self) -> bool:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -26,7 +26,7 @@ from torch import Tensor
 from gimbal.composition import DRIVES, AbstractPart
 from gimbal.engines.base import DRAW, AbstractEngine, AbstractEngineSpec, Witness
 from gimbal.environments.base import AbstractEnvironmentSpec
-from gimbal.policies.base import AbstractPolicySpec
+from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec
 from gimbal.records import AbstractSampling, Rollout, Task
 
 PAUSED = "paused"  # ``stop`` of a row that only its caller's own words or length have stopped; no episode ends so
@@ -205,6 +205,23 @@ class Role:
         engine = self.engine.start(policy)
         engine.load(0, policy.state_dict())
         return engine
+
+
+@runtime_checkable
+class Drawing(Protocol):
+    """How rows of another kind than the policy's are drawn, for a role with a model of its own."""
+
+    @property
+    def policy(self) -> AbstractPolicySpec: ...
+    @property
+    def engine(self) -> AbstractEngineSpec: ...
+    @property
+    def sampling(self) -> AbstractSampling: ...
+
+
+def begun(kind: Drawing, beside: AbstractPolicy) -> AbstractEngine:
+    """Its engine, on the device of the policy that it is beside."""
+    return kind.engine.start(kind.policy.load().to(next(beside.parameters()).device))
 
 
 Steps = Generator[Any, Any, Any]  # of calls, to answers; returns an Episode or a Drop for each sample

@@ -29,6 +29,7 @@ from gimbal.workflows.flow import Flow
 
 MOST_IDLE = 1_000  # consecutive continuations of an attempt without a new decision, per sample
 MOST_CALLS = 100_000  # of an attempt, for each of its samples
+TWICE = "a row that is already being sampled; use Fork to branch off a row"
 
 
 def refused(workflow: AbstractWorkflow, steps: Generator[Any, Any, Any], call: Any, wrong: str) -> OwnError:

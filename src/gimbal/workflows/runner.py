@@ -34,8 +34,8 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import of_tokens
 from gimbal.records import AbstractSampling, Drop, Episode, Rollout
 from gimbal.workflows.acting import attack_sandboxes, seat
-from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Ask, Attempt, Draw, Fork, Read, Stop
-from gimbal.workflows.checks import checked, endless, refused, unusable
+from gimbal.workflows.base import PAUSED, AbstractWorkflow, Act, Ask, Attempt, Draw, Drawing, Fork, Read, Stop, begun
+from gimbal.workflows.checks import TWICE, checked, endless, refused, unusable
 from gimbal.workflows.flow import Flow, Key, OpenCall, lengthened, new_in, restored, role_of, sample_of, saved
 from gimbal.workflows.rows import branched, joined, newest_turn
 from gimbal.workflows.single import SingleTurn
@@ -49,6 +49,7 @@ class Driven(AbstractSampler):
     engine: AbstractEngineSpec
     workflow: AbstractWorkflow = SingleTurn()
     owners: Mapping[str, str] = field(default_factory=dict)  # the model of each role with weights of its own
+    kinds: Mapping[str, Drawing] = field(default_factory=dict)  # of those models that are of another kind
 
     @property
     def whole(self) -> bool:
@@ -66,7 +67,8 @@ class Runner(AbstractEngineAround):
     def __init__(self, spec: Driven, inner: AbstractEngine, policy: AbstractPolicy) -> None:
         self.spec, self.workflow, self.inner, self.policy = spec, spec.workflow, inner, policy
         self.words = Words(policy, type(self.workflow).__name__)
-        self.trained = {name: spec.engine.start(policy) for name in sorted(set(spec.owners.values()))}
+        own = {name: spec.kinds.get(name) for name in sorted(set(spec.owners.values()))}
+        self.trained = {name: spec.engine.start(policy) if k is None else begun(k, policy) for name, k in own.items()}
         frozen = {name: role.start() for name, role in self.workflow.roles.items()}
         self.others = {**frozen, **self.trained}  # engines of other policies, by role
         for engine in (inner, *self.trained.values()):
@@ -275,11 +277,8 @@ class Runner(AbstractEngineAround):
         several = self.workflow.whole and isinstance(flow.outcome, list | tuple)
         outcomes = list(flow.outcome) if several else [flow.outcome]
         if len(outcomes) != len(attempt.samples) or not all(isinstance(one, Episode | Drop) for one in outcomes):
-            each = (
-                f"an Episode or a Drop for each of its {len(attempt.samples)} samples"
-                if self.workflow.whole
-                else "an Episode or a Drop"
-            )
+            each = "an Episode or a Drop"
+            each += f" for each of its {len(attempt.samples)} samples" if self.workflow.whole else ""
             raise wrong(self.workflow, "__call__", flow.outcome, f"{each} (Episode.of(row))")
         how = (self.workflow, self.spec.owners, flow.roles)
         outcomes = [checked(*pair, *how) for pair in zip(outcomes, attempt.samples, strict=True)]
@@ -338,8 +337,7 @@ class Runner(AbstractEngineAround):
         call, key = asked.call, self._place(flow, asked)
         if key is not None and (self._owner(call), key) in self.drawing:
             asked.key = None  # another call is drawing this row
-            twice = "a row that is already being sampled; use Fork to branch off a row"
-            raise refused(self.workflow, asked.strand.steps, call, twice)
+            raise refused(self.workflow, asked.strand.steps, call, TWICE)
         if isinstance(call, Act):
             asked.due = None if call.overlap is None else self.clock + call.overlap
             self._act(flow, number)
@@ -433,6 +431,8 @@ class Runner(AbstractEngineAround):
     def _sampling(self, flow: Flow, call: Draw | Fork | Ask) -> AbstractSampling:
         if call.sampling is not None:
             return call.sampling
+        if (kind := self.spec.kinds.get(self._owner(call))) is not None:  # greedy where the episode is
+            return replace(kind.sampling, temperature=flow.attempt.sampling.temperature)
         row = call.row if isinstance(call, Draw | Fork) else None
         return flow.attempt.sampling if row is None else row.sampling
 

@@ -31,6 +31,7 @@ from gimbal import ops
 from gimbal.composition import AbstractPart, AbstractRemembering
 from gimbal.controllers.base import AbstractController
 from gimbal.controllers.stability import Stability
+from gimbal.learning.kinds import OtherKind
 from gimbal.learning.method import Optimization
 from gimbal.learning.optimizers import AbstractOptimizer
 from gimbal.learning.proximal.base import Forward
@@ -185,8 +186,9 @@ class Models:
             assert rows.decisions is not None
             model = self.modules[name or POLICY]
             assert isinstance(model, AbstractPolicy), name
+            own = [column for column in columns if column in model.provides]
             temperature = self.forward.temperature
-            return model.evaluate(rows.decisions, temperature=temperature, columns=columns, checkpointing=checkpointing)
+            return model.evaluate(rows.decisions, temperature=temperature, columns=own, checkpointing=checkpointing)
 
         return by_role(micro, self.owners, evaluate)
 
@@ -283,6 +285,11 @@ class AbstractUpdate(AbstractPart, ABC):
     @property
     def owners(self) -> Mapping[str, str]:
         """The model of each role with weights of its own; all other rows are the policy's."""
+        return {}
+
+    @property
+    def kinds(self) -> Mapping[str, OtherKind]:
+        """Those of these models that are of another kind than the policy, by name."""
         return {}
 
     @abstractmethod

@@ -22,10 +22,11 @@ from gimbal.config.own import shaped, wrong
 from gimbal.controllers.base import AbstractStepSize
 from gimbal.critics.base import AbstractCritic, AbstractCriticSpec
 from gimbal.learning import preview
+from gimbal.learning.kinds import OtherKind, Segment
 from gimbal.learning.proximal.base import AbstractAnchor
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.renewal import RenewedReference
-from gimbal.learning.separate import SeparateWeights, owners
+from gimbal.learning.separate import SeparateWeights, in_rows, kinds_of, owners, segments
 from gimbal.learning.updates.base import BROKEN, POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
 from gimbal.objectives.base import AbstractCorrection, AbstractMask, AbstractObjective
 from gimbal.ops import AbstractAggregation, TokenMean
@@ -48,7 +49,8 @@ class AbstractPolicyGradient(AbstractUpdate):
     policy, which at each version in ``reference_resets``, or on ``renewal``, becomes the current one. After each update its weights
     move by ``reference_rate`` of the way to the policy's (a moving magnet, arXiv:2206.05825; TRL's ref_model_mixup_alpha): it is their
     exponential average over about 1 / ``reference_rate`` updates; 0 is off.
-    ``separate`` gives roles of the workflow weights of their own, by the name of each model.
+    ``separate`` gives roles of the workflow weights of their own, by the name of each model, which may be of another kind than the
+    policy (``SeparateWeights.kind``).
     """
 
     objective: AbstractObjective
@@ -73,9 +75,18 @@ class AbstractPolicyGradient(AbstractUpdate):
         return owners(self.separate)
 
     @property
+    def kinds(self) -> Mapping[str, OtherKind]:
+        return kinds_of(self.separate)
+
+    @property
     def summed(self) -> tuple[AbstractObjective, ...]:
         """What the loss is the sum of: the objective, which is corrected and masked, and the regularisers, which are not."""
         return self.objective, *self.regularisers
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The same for the rows of each kind: the policy's own first."""
+        return segments(self.summed, self.separate)
 
     @property
     def readers(self) -> tuple[Any, ...]:
@@ -94,17 +105,22 @@ class AbstractPolicyGradient(AbstractUpdate):
         for name, own in self.separate.items():
             rate = self.optimization.learning_rate if own.learning_rate is None else own.learning_rate
             specs[name] = ModelSpec(optimizer=replace(self.optimization, learning_rate=rate).of_policy())
+            if own.kind is not None and of_reference(own.kind.needs):
+                specs[f"{REFERENCE}/{name}"] = ModelSpec(load=own.kind.policy.load)
         return specs
 
     def init(self, models: Models) -> dict[str, Stateful]:
-        self._provided(models.policy, models.get(CRITIC))
+        self._provided(models)
         return {ANCHOR: self.anchor.start(models.policy)}
 
-    def _provided(self, policy: AbstractPolicy, critic: AbstractCritic | None) -> None:
-        """Refuses a part that reads a column which neither this policy can evaluate nor anybody else fills."""
-        read = {type(part).__name__: part.needs - FILLED for part in self.readers}
-        read |= {type(critic).__name__: critic.reads} if critic is not None else {}
-        for part, names in read.items():
+    def _provided(self, models: Models) -> None:
+        """Refuses a part that reads a column which neither its policy can evaluate nor anybody else fills."""
+        critic: AbstractCritic | None = models.get(CRITIC)
+        read = [(type(part).__name__, part.needs - FILLED, models.policy) for part in self.readers]
+        read += [(type(critic).__name__, critic.reads, models.policy)] if critic is not None else []
+        for name, kind in self.kinds.items():
+            read += [(type(part).__name__, part.needs - FILLED, models[name]) for part in kind.summed]
+        for part, names, policy in read:
             for name in sorted(name for name in names if name.removeprefix(OF_REFERENCE) not in policy.provides):
                 has = ", ".join(sorted(policy.provides)) or "nothing besides log-probabilities"
                 raise ValueError(
@@ -138,11 +154,25 @@ class AbstractPolicyGradient(AbstractUpdate):
             held = models.evaluated(batch, of_reference(needs), models[REFERENCE])
             columns |= {"reference_NS": held["logprob_NS"]}
             columns |= {OF_REFERENCE + name: held[name] for name in of_reference(needs)}
+        for name, kind in self.kinds.items():
+            columns |= self._of_its_reference(models, batch, name, of_reference(kind.needs))
         if "score_norm_N" in needs:
             columns["score_norm_N"] = score_norm_N(models, batch)
         if critic is not None:
             columns |= models.in_micro_batches(batch, critic.columns)  # of the states before the update
         return self.advantages(batch.with_columns(columns), has_critic=critic is not None)
+
+    def _of_its_reference(
+        self, models: Models, batch: TrainBatch, name: str, wanted: frozenset[str]
+    ) -> dict[str, Tensor]:
+        """What the reference of a model of another kind says of its rows."""
+        own_N1 = next(segment for segment in self.segments if segment.kind == name).own_N1(batch)
+        assert own_N1 is not None, name
+        row_M = own_N1[:, 0].nonzero()[:, 0]
+        if not wanted or not len(row_M):
+            return {}
+        held = models.evaluated(batch.select(row_M), wanted, models[f"{REFERENCE}/{name}"])
+        return {OF_REFERENCE + column: in_rows(batch, [(row_M, held[column])]) for column in wanted}
 
     def advantages(self, batch: TrainBatch, *, has_critic: bool) -> tuple[TrainBatch, Metrics]:
         """Reward shapings, the estimator, the critic's target, shapings; and what each reports of itself."""
@@ -179,7 +209,7 @@ class AbstractPolicyGradient(AbstractUpdate):
         return self.objective.stages(minibatch)
 
     def whole_groups(self) -> bool:
-        return any(part.whole_groups for part in self.summed)
+        return any(part.whole_groups for segment in self.segments for part in segment.parts)
 
     def fewest(self) -> int:
         return self.advantage.fewest
@@ -187,7 +217,9 @@ class AbstractPolicyGradient(AbstractUpdate):
     def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         """Surveys of the parts, masks, the correction, and ``weight/I`` and ``share/I`` of each decision in the I-th loss."""
         metrics: Metrics = defaultdict(float)
-        minibatch = self._current(models, minibatch)
+        current = self._current(models, minibatch)
+        policys, *others = self.segments
+        minibatch = policys.of(current)
         for part in self.summed:
             minibatch = minibatch.with_columns(part.survey(minibatch))
         keep_NS = torch.ones_like(minibatch.mask_NS)
@@ -206,7 +238,20 @@ class AbstractPolicyGradient(AbstractUpdate):
             counted_NS = part.counted(minibatch)
             facts[f"weight/{number}"] = self.aggregation(counted_NS, minibatch.part_NS, minibatch.episode_N)
             facts[f"share/{number}"] = ops.TokenMean()(counted_NS)
-        return minibatch.with_columns(facts), metrics
+        minibatch = minibatch.with_columns(facts)
+        for segment in others:
+            minibatch = self._surveyed(segment, segment.of(current), minibatch)
+        return minibatch, metrics
+
+    def _surveyed(self, segment: Segment, own: TrainBatch, minibatch: TrainBatch) -> TrainBatch:
+        """The minibatch with what the losses of another kind need of all of it, and with its decisions ``own`` counted again."""
+        for number, part in enumerate(segment.parts, segment.first):
+            told = part.survey(own)
+            counted_NS = part.counted(own)
+            weight_NS = segment.weight * self.aggregation(counted_NS, own.part_NS, own.episode_N)
+            facts = {**told, f"weight/{number}": weight_NS, f"share/{number}": ops.TokenMean()(counted_NS)}
+            own, minibatch = own.with_columns(told), minibatch.with_columns(facts)
+        return replace(minibatch, mask_NS=minibatch.mask_NS | own.mask_NS)
 
     def _current(self, models: Models, minibatch: TrainBatch) -> TrainBatch:
         """With the policy's outputs on the minibatch at the start of this update, where a part needs all of them."""
@@ -231,7 +276,21 @@ class AbstractPolicyGradient(AbstractUpdate):
         metrics: Metrics = defaultdict(float)
         logprob_NS, micro = self._evaluate(models, micro)
         loss = models.ranks.nothing(logprob_NS)
-        for number, part in enumerate(self.summed):
+        for segment in self.segments:
+            if (own_N1 := segment.own_N1(micro)) is None:
+                loss = loss + self._of_segment(segment, logprob_NS, micro, metrics)
+            elif bool((own_N1 & micro.mask_NS).any()):
+                # Of the other kinds 0, not what they are: a ratio to nothing may be infinite, and its gradient would not be a number.
+                loss = loss + self._of_segment(segment, logprob_NS.where(own_N1, 0), segment.of(micro), metrics)
+        of = (POLICY, *([CRITIC] if CRITIC in models.optimizers else []), *self.separate)
+        return Loss(of=of, value=loss, metrics=metrics)
+
+    def _of_segment(
+        self, segment: Segment, logprob_NS: Float[Tensor, "N S"], micro: TrainBatch, metrics: Metrics
+    ) -> Float[Tensor, ""]:
+        """The loss of the rows of one kind; ``metrics`` get theirs."""
+        loss = logprob_NS.new_zeros(())
+        for number, part in enumerate(segment.parts, segment.first):
             terms = part(logprob_NS, micro)
             if not isinstance(terms, Terms):
                 raise wrong(part, "__call__", terms, "Terms(loss_NS=...)")
@@ -242,29 +301,30 @@ class AbstractPolicyGradient(AbstractUpdate):
             term = ops.masked_sum(weight_NS * terms.loss_NS, share_NS > 0)
             for name, value in _by_role(weight_NS * terms.loss_NS.detach(), share_NS > 0, micro).items():
                 metrics[name] += value
-            if number == 0 and logprob_NS.requires_grad and not term.requires_grad and term.item() != 0:
+            objective = number == segment.first
+            if objective and logprob_NS.requires_grad and not term.requires_grad and term.item() != 0:
                 wanted = (
                     "a loss of the logprob_NS that it is given, with its gradient; columns of the batch are constants"
                 )
                 raise wrong(part, "__call__", terms.loss_NS, wanted)
             loss = loss + term
-            if number == 0:
-                metrics |= _of_objective(term, logprob_NS, share_NS, micro)
+            if objective:
+                found = _of_objective(term, logprob_NS, share_NS, micro)
+                metrics |= {segment.named(name): value for name, value in found.items()}
             for name, value_NS in terms.metrics.items():
-                metrics[name] += float(ops.masked_sum(share_NS * value_NS.detach(), share_NS > 0))
-        of = (POLICY, *([CRITIC] if CRITIC in models.optimizers else []), *self.separate)
-        return Loss(of=of, value=loss, metrics=metrics)
+                metrics[segment.named(name)] += float(ops.masked_sum(share_NS * value_NS.detach(), share_NS > 0))
+        return loss
 
     def _evaluate(self, models: Models, micro: TrainBatch) -> tuple[Float[Tensor, "N S"], TrainBatch]:
         """Log-probabilities with gradient, and the micro-batch with the other columns that carry one."""
-        needs, critic = needs_of(*self.summed), models.get(CRITIC)
+        needs, critic = needs_of(*(part for segment in self.segments for part in segment.parts)), models.get(CRITIC)
         valued = bool({"new_value_NS", "new_value_NSM"} & needs)
         assert critic is not None or not valued, "compose.check refuses a value loss without a critic"
         decisions = micro.decisions
         assert decisions is not None
         evaluation = models.evaluate(
             micro,
-            (needs & models.policy.provides) | (critic.reads if critic is not None and valued else frozenset()),
+            needs | (critic.reads if critic is not None and valued else frozenset()),
             checkpointing=self.optimization.checkpointing,
         )
         micro = micro.evaluated(evaluation.columns)
