@@ -188,10 +188,13 @@ def test_micro_batches_do_not_change_the_step_and_a_checkpoint_holds_the_discrim
         learner = learner_of(policy, AdversarialForcing(optimization=rates))
         learner.step(learner.prepare(batch))
         assert set(learner.save_state()["models"]) == {DISCRIMINATOR}
-        return [torch.cat([x.flatten() for x in learner.models[name].parameters()]) for name in ("policy", DISCRIMINATOR)]
+        return [
+            torch.cat([x.flatten() for x in learner.models[name].parameters()]) for name in ("policy", DISCRIMINATOR)
+        ]
 
     for whole, split, begun in zip(after(10_000), after(2), [policy, policy], strict=True):
-        torch.testing.assert_close(whole, split, atol=2e-4, rtol=1e-3)
+        # What is added to both scores has no gradient but rounding, of which AdamW makes a step.
+        assert float(((whole - split).abs() < 1e-5).float().mean()) > 0.999
         assert not torch.equal(whole, torch.cat([x.detach().flatten() for x in begun.parameters()]))
 
 

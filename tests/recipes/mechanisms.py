@@ -125,6 +125,13 @@ MECHANISMS: dict[str, Mechanism] = {
         update=above("flow_map/long"),
         walker=differs("flow_map/off").by(update=replace(recipes.function("any_flow")().update, walker="teacher")),
     ),
+    "arc_forcing": of(
+        "streams",
+        update=above("discriminator/loss"),
+        contrast=differs("discriminator/read").by(
+            update=replace(recipes.function("arc_forcing")().update, contrast=0.0)
+        ),
+    ),
     "arpo": of(
         "grpo",
         4,

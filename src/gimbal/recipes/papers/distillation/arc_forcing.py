@@ -11,9 +11,10 @@ from gimbal.runtime.run import UpdateRun
 
 
 def arc_forcing() -> UpdateRun:
-    """ARC-Forcing (arXiv:2605.22717): streams learn from a discriminator alone to go on as real digits of their class, after own blocks.
+    """ARC-Forcing (arXiv:2605.22717): streams learn from a discriminator alone, after own blocks, to go on as real digits do.
 
-    On-policy, without a reward or a teacher: those of the recipe only measure. `workflow.past='RealSamples()'` is teacher forcing.
+    On-policy, without a teacher; the rewards only measure. Shuffled conditions teach the discriminator to read the block before
+    (`update.contrast`); `workflow.past='RealSamples()'` is teacher forcing. Left out: blocks that are drawn in one step, a cache.
     """
     return replace(
         streams(),
