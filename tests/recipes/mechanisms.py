@@ -146,6 +146,7 @@ MECHANISMS: dict[str, Mechanism] = {
         regularisers=differs("entropy/policy").by(regularisers=(EnsembleValueLoss(),)),
         critic=above("value/disagreement").by(critic=HiddenValue(hidden=(64,)), masks=(), regularisers=(ValueLoss(),)),
     ),
+    "asd": of("dmd2", update=above("discriminator/against")),
     "atomic_start": of("sft", tasks=GRADIENT.by(tasks=Hops(kinds=("across",)))),
     "atomic_to_composite": of("grpo", prompts=8, start=from_atoms, tasks=REWARD.by(tasks=Hops(kinds=("within",)))),
     "awm": of("diffusion_nft", 2, update=above("clip_ratio/low")),

@@ -81,6 +81,7 @@ from gimbal.recipes.papers.denoising.sol_rl import sol_rl
 from gimbal.recipes.papers.denoising.streams import streams
 from gimbal.recipes.papers.distillation.any_flow import any_flow
 from gimbal.recipes.papers.distillation.arc_forcing import arc_forcing
+from gimbal.recipes.papers.distillation.asd import asd
 from gimbal.recipes.papers.distillation.diffusion_opd import diffusion_opd
 from gimbal.recipes.papers.distillation.dmd2 import dmd2
 from gimbal.recipes.papers.distillation.dmd2_gan import dmd2_gan
@@ -384,11 +385,14 @@ DENOISING = {  # what is refused of denoising, and of finished samples
         streams(), update=any_flow().update, policy=replace(streams().policy, jumps=True)
     ),
     r"AdversarialFlow learns from samples that follow no other": replace(streams(), update=AdversarialFlow()),
+    "compares a step of a path with the next, and a path has one: set sampling.max_length=2": replace(
+        asd(), sampling=replace(asd().sampling, max_length=1)
+    ),
     r"AdversarialForcing noises samples .*policy='Denoiser": replace(sac(), update=AdversarialForcing(), store=Once()),
     r"conditions of two classes, and tasks.labels has 1: set update.contrast=0, or two": replace(
         arc_forcing(), tasks=Conditions(labels=(4, 4))
     ),
-    r"AdversarialLoss learns from samples that follow no other": replace(
+    r"AdversarialLoss with real samples learns from samples that follow no other": replace(
         streams(), update=adversarial(dmd2(), "digits").update
     ),
     r"of 'format' \(Pattern\) only the score is known.*AbstractSampleReward.*gimbal train flow_grpo": replace(
@@ -409,6 +413,8 @@ def test_what_does_not_go_with_denoising_is_refused(said):
         == check(streams())
         == check(stream_r1())
         == check(arc_forcing())
+        == check(asd())
+        == check(replace(streams(), update=asd().update))
         == check(replace(streams(), update=dmd2().update))
         == check(diffusion_opd())
         == check(any_flow())

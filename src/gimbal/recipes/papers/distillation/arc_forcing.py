@@ -14,7 +14,7 @@ def arc_forcing() -> UpdateRun:
     """ARC-Forcing (arXiv:2605.22717): streams learn from a discriminator alone, after own blocks, to go on as real digits do.
 
     On-policy, without a teacher; the rewards only measure. Shuffled conditions teach the discriminator to read the block before
-    (`update.contrast`); `workflow.past='RealSamples()'` is teacher forcing. Left out: blocks that are drawn in one step, a cache.
+    (`update.contrast`); `workflow.past='RealSamples()'` is teacher forcing. Left out: a cache over blocks.
     """
     return replace(
         streams(),
