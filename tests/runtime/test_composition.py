@@ -386,7 +386,7 @@ DENOISING = {  # what is refused of denoising, and of finished samples
     ),
     r"AdversarialFlow learns from samples that follow no other": replace(streams(), update=AdversarialFlow()),
     "compares a step of a path with the next, and a path has one: set sampling.max_length=2": replace(
-        asd(), sampling=replace(asd().sampling, max_length=1)
+        asd(), sampling=PathSampling(max_length=1, sampler="ode", spacing="trailing")
     ),
     r"AdversarialForcing noises samples .*policy='Denoiser": replace(sac(), update=AdversarialForcing(), store=Once()),
     r"conditions of two classes, and tasks.labels has 1: set update.contrast=0, or two": replace(

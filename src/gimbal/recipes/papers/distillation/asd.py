@@ -11,7 +11,7 @@ from gimbal.runtime.run import UpdateRun
 
 
 def asd() -> UpdateRun:
-    """ASD (arXiv:2511.01419): `dmd2` in three steps, where each step's sample shall also pass for the next step's, before a discriminator.
+    """ASD (arXiv:2511.01419): `dmd2` in three steps, and each step's sample shall also pass for the next step's, by a discriminator.
 
     Left out: streams whose first block has more steps.
     """
