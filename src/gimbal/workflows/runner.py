@@ -400,6 +400,7 @@ class Runner(AbstractEngineAround):
             seed=attempt.seed,
             row=key[1] // row_key(0, 0, 1)[1],
             after=call.after if isinstance(call, Draw) else None,
+            start=call.start if isinstance(call, Draw) else None,
         )
         engine = self._engines[self._owner(call)]
         if row is None or not begun:
