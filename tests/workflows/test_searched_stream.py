@@ -165,6 +165,13 @@ def test_what_cannot_be_searched_is_refused_by_name():
     with pytest.raises(ValueError, match="SearchedStream draws each block after the one before"):
         compose.check(replace(run, workflow=search, policy=Denoiser()))
     assert isinstance(run.held_out, HeldOut)
+    climbing = replace(
+        recipes.load("flow_grpo"), policy=run.policy, rewards=(REWARD,), held_out=replace(run.held_out, workflow=search)
+    )
+    with pytest.raises(ValueError, match="a policy gradient would count them as drawn: set workflow='Streamed"):
+        compose.check(replace(climbing, workflow=search))
+    compose.check(replace(climbing, workflow=Streamed()))
+    compose.check(replace(run, workflow=search))
     compose.check(replace(run, held_out=replace(run.held_out, workflow=search)))
 
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.composition import STREAMS, Composition, Verdict
+from gimbal.composition import FORWARD, STREAMS, Composition, Refusal, Verdict
 from gimbal.ops import philox
 from gimbal.policies.paths import Paths
 from gimbal.records import Episode, Group, Rollout
@@ -86,6 +86,11 @@ class SearchedStream(AbstractWorkflow):
         yield from evaluated_otherwise("SearchedStream chooses blocks by their reward", whole)
         yield from goes_by(self.reward, "SearchedStream", whole)
         yield from streamable("SearchedStream", self.told, whole)
+        if whole.run.workflow == self and not whole.doing(FORWARD):
+            yield Refusal(
+                "SearchedStream chooses blocks, and a policy gradient would count them as drawn: set workflow='Streamed()' and "
+                "held_out.workflow='SearchedStream(...)', or an update of finished samples, such as update=DiffusionNFT()"
+            )
 
     def __call__(self, attempt: Attempt) -> Steps:
         first = yield attempt.begin()
