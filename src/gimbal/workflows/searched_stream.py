@@ -86,7 +86,9 @@ class SearchedStream(AbstractWorkflow):
         yield from evaluated_otherwise("SearchedStream chooses blocks by their reward", whole)
         yield from goes_by(self.reward, "SearchedStream", whole)
         yield from streamable("SearchedStream", self.told, whole)
-        if whole.run.workflow == self and not whole.doing(FORWARD):
+        held_out = whole.run.held_out
+        evaluates = held_out is not None and isinstance(held_out.workflow, SearchedStream)
+        if len(whole.all(SearchedStream)) > evaluates and not whole.doing(FORWARD):
             yield Refusal(
                 "SearchedStream chooses blocks, and a policy gradient would count them as drawn: set workflow='Streamed()' and "
                 "held_out.workflow='SearchedStream(...)', or an update of finished samples, such as update=DiffusionNFT()"
