@@ -13,7 +13,7 @@ from gimbal.runtime.run import UpdateRun
 def asd() -> UpdateRun:
     """ASD (arXiv:2511.01419): `dmd2` in three steps, and each step's sample shall also pass for the next step's, by a discriminator.
 
-    Left out: streams whose first block has more steps.
+    That it helps is not shown yet (claims/README.md). Left out: streams whose first block has more steps.
     """
     run = dmd2()
     assert isinstance(run.update, DistributionMatching)
