@@ -52,6 +52,7 @@ import few_steps_page  # noqa: E402
 import flow_maps  # noqa: E402
 import flow_maps_page  # noqa: E402
 import flows  # noqa: E402
+import forcing  # noqa: E402
 import forecasts  # noqa: E402
 import fours  # noqa: E402
 import fours_page  # noqa: E402
@@ -93,7 +94,9 @@ import rulebook  # noqa: E402
 import safe  # noqa: E402
 import safe_page  # noqa: E402
 import scarce  # noqa: E402
+import searched  # noqa: E402
 import seeded  # noqa: E402
+import self_distilled  # noqa: E402
 import skills  # noqa: E402
 import steered  # noqa: E402
 import stream_scores  # noqa: E402
@@ -205,6 +208,7 @@ CACHED = {name: name for name in ("true", "reward", "coverage", "cosine", "steps
 STREAMS = {name: name.replace(" ", "_") for name in ("kept", "kept 6", "kept 1", "nearness", "coverage")}
 JOINT = {name: name for name in ("after", "paid", "plan", "drawn")} | {"seconds of CPU": "cpu"}
 STREAM_SCORES = {**STREAMS, "seconds of CPU": "seconds"}
+SELF_DISTILLED = {name: name for name in ("nearness", "one", "two", "three", "covered")} | {"seconds of CPU": "seconds"}
 FORECASTS = {name: name for name in ("nearness", "fours", "coverage")} | {"seconds of CPU": "seconds"}
 BLACKBOX = {name: name for name in ("nearness", "fours", "coverage", "distance")} | {"seconds of CPU": "seconds"}
 REVIEWS = {name: name for name in ("right", "gain", "five", "again", "passes")}
@@ -280,7 +284,10 @@ def pages() -> dict[str, str]:
         flow_maps_page.section(campaign.load(flow_maps.RECORD)),
         tuned(group_matching, "Scores that a group normalises", MATCHING),
         tuned(adversarial, "Real samples beside scores", ADVERSARIAL),
+        tuned(self_distilled, "One's own samples of one step more", SELF_DISTILLED),
         tuned(streams, "Blocks after one's own blocks", STREAMS),
+        tuned(forcing, "Streams that learn from a discriminator alone", STREAM_SCORES),
+        searched.section(campaign.load(searched.RECORD)),
         tuned(stream_scores, "Streams distilled by scores that a reward weighs", STREAM_SCORES),
         tuned(joint, "Words and pictures that learn from the picture alone", JOINT)
         + joint.same_rate(campaign.load(joint.RECORD)),

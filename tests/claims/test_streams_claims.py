@@ -9,11 +9,15 @@ import pytest
 pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "claims"))
+import forcing
 import forecasts
+import searched
+import self_distilled
 import stream_scores
 import streams
 
 from gimbal.dataflow.real_samples import RealSamples
+from gimbal.learning.updates.discriminator import AdversarialLoss
 
 
 def test_the_past_is_all_that_differs():
@@ -41,3 +45,44 @@ def test_the_forecast_is_all_that_differs():
     assert critic == replace(scores, update=replace(scores.update, warm_up=4))
     assert scores.update.warm_up == forecasts.STEPS, "it never ends"
     assert critic.update.coef == 0.1 and critic.update.optimization.critic_learning_rate == 3e-3
+
+
+def test_the_past_or_the_contrast_is_all_that_differs():
+    own, real, blind = (forcing.run_of(arm, 1e-4, 2) for arm in forcing.TUNED.arms)
+    assert own == replace(real, workflow=replace(real.workflow, past=None)) and real.workflow.past == RealSamples()
+    assert own == replace(blind, update=replace(blind.update, contrast=1.0)) and blind.update.contrast == 0
+    rates = own.update.optimization
+    assert (rates.learning_rate, rates.critic_learning_rate, own.sampling.max_length) == (1e-4, 1e-3, 4)
+    assert own.prompts_per_step * own.num_generations == 32 and own.workflow.blocks == 6
+
+
+def test_the_own_next_step_is_all_that_differs():
+    scores, both = (self_distilled.run_of(arm, 3e-4, 2) for arm in self_distilled.TUNED.arms)
+    assert both.update.adversarial == AdversarialLoss(real=None, coef=0.03)
+    assert replace(both, update=replace(both.update, adversarial=None)) == scores and scores.sampling.max_length == 3
+
+
+def test_a_search_costs_as_many_evaluations_as_the_streams_that_are_chosen_among():
+    found = {arm: searched.workflow_of(arm) for arm in searched.ARMS}
+    assert found[searched.ONE][0] == found[searched.WHOLE][0] and found[searched.WHOLE][1] == 2
+    blocks, handed = found[searched.BLOCKS][0], found[searched.HANDED][0]
+    assert (blocks.candidates, blocks.beam, blocks.carried, handed.carried) == (2, 1, 0.0, 0.25)
+    assert replace(handed, carried=0.0) == blocks and blocks.blocks == found[searched.WHOLE][0].blocks == 12
+
+
+def test_the_verdict_on_a_search_follows_its_rule():
+    rows = [(searched.WHOLE, 0.8, -0.5), (searched.BLOCKS, 0.9, -0.2), (searched.HANDED, 0.9, -0.3)]
+    runs = [
+        {
+            **dict.fromkeys(searched.FIGURES, 0.0),
+            "arm": arm,
+            "seed": seed,
+            "held": held,
+            "reward": reward + 0.001 * seed,
+        }
+        for arm, held, reward in rows
+        for seed in searched.SEEDS
+    ]
+    chosen, handed = searched.section(runs).strip().splitlines()[-2:]
+    assert chosen.endswith("| yes |") and handed.endswith("| no: below |")
+    assert searched.section(runs[1:]).strip().splitlines()[-2].endswith("| seeds are missing |")

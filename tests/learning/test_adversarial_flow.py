@@ -314,3 +314,48 @@ def test_a_run_goes_on_after_a_checkpoint_to_the_same_bits(recipe, tmp_path, mon
         assert main(["train", recipe, *few, typed, "--name", "wrong"]) == 2
         told = capsys.readouterr().err
         assert said_ in told and "Traceback" not in told
+
+
+def test_asd_shows_the_next_step_of_a_path_as_real():
+    """Both sides against central differences; rows at the last step of their path are in neither, and the policy is taught by the
+    earlier step alone."""
+    policy = policy_of(0, FLOW())
+    update = DistributionMatching(fake_updates=1, adversarial=AdversarialLoss(real=None, coef=0.7))
+    both = moved(policy, 0.3)
+    learner = learner_of(policy, update, **{FAKE: both, REAL: both, DISCRIMINATOR: moved(policy, 0.2, seed=6)})
+    batch = surveyed(learner, batch_of(policy))
+    facts, decisions, w_now = batch.facts, batch.decisions, values(policy)
+    assert distribution_matching.REAL_SAMPLE.format(0) not in facts
+    step_N = facts[distribution_matching.STEP].tolist()
+    earlier = [n for n in range(ROWS) if step_N[n] < 2]
+    assert 0 < len(earlier) < ROWS
+
+    def noisy(x, n, draw):
+        t = float(facts[distribution_matching.PLACE.format(draw)][n])
+        return (1 - t) * x + t * facts[distribution_matching.EPS.format(draw)][n].flatten().double(), t
+
+    def sample(w, n, later=0):
+        k = step_N[n] + later
+        return clean(w, decisions.state_NXD[n, k].flatten().double(), float(decisions.level_NSL[n, k, 1]))
+
+    def of_discriminator(w):
+        shown = [(sample(w_now, n, 1), sample(w_now, n), n) for n in earlier]
+        return (
+            sum(
+                softplus(-said(w, *noisy(y, n, 0)).mean()) + softplus(said(w, *noisy(x, n, 0)).mean())
+                for y, x, n in shown
+            )
+            / ROWS
+        )
+
+    def of_policy(w, w_d):
+        return 0.7 * sum(softplus(-said(w_d, *noisy(sample(w, n), n, 1)).mean()) for n in earlier) / ROWS
+
+    _, loss, last = (one for one in learner.method.losses(learner.models, batch))
+    w_d = values(learner.models[DISCRIMINATOR])
+    loss.value.backward()
+    close(gradient(learner.models[DISCRIMINATOR]), differences(of_discriminator, w_d))
+    assert all(weight.grad is None for weight in learner.policy.parameters()), "the next step is a constant"
+    learner.models[DISCRIMINATOR].zero_grad()
+    last.value.backward()
+    close(gradient(learner.policy), differences(lambda w: of_policy(w, w_d), w_now))

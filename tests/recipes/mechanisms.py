@@ -133,6 +133,13 @@ MECHANISMS: dict[str, Mechanism] = {
         update=above("flow_map/long"),
         walker=differs("flow_map/off").by(update=replace(recipes.function("any_flow")().update, walker="teacher")),
     ),
+    "arc_forcing": of(
+        "streams",
+        update=above("discriminator/loss"),
+        contrast=differs("discriminator/read").by(
+            update=replace(recipes.function("arc_forcing")().update, contrast=0.0)
+        ),
+    ),
     "arpo": of(
         "grpo",
         4,
@@ -147,6 +154,7 @@ MECHANISMS: dict[str, Mechanism] = {
         regularisers=differs("entropy/policy").by(regularisers=(EnsembleValueLoss(),)),
         critic=above("value/disagreement").by(critic=HiddenValue(hidden=(64,)), masks=(), regularisers=(ValueLoss(),)),
     ),
+    "asd": of("dmd2", update=above("discriminator/against")),
     "atomic_start": of("sft", tasks=GRADIENT.by(tasks=Hops(kinds=("across",)))),
     "atomic_to_composite": of("grpo", prompts=8, start=from_atoms, tasks=REWARD.by(tasks=Hops(kinds=("within",)))),
     "awm": of("diffusion_nft", 2, update=above("clip_ratio/low")),

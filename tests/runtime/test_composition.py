@@ -40,6 +40,7 @@ from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.updates.adversarial_flow import AdversarialFlow
+from gimbal.learning.updates.adversarial_forcing import AdversarialForcing
 from gimbal.learning.updates.cached_steps import CachedSteps
 from gimbal.learning.updates.discriminator import AdversarialLoss
 from gimbal.learning.updates.gradient_steps import GradientSteps
@@ -81,6 +82,8 @@ from gimbal.recipes.papers.denoising.sol_rl import sol_rl
 from gimbal.recipes.papers.denoising.streams import streams
 from gimbal.recipes.papers.denoising.unigrpo import unigrpo
 from gimbal.recipes.papers.distillation.any_flow import any_flow
+from gimbal.recipes.papers.distillation.arc_forcing import arc_forcing
+from gimbal.recipes.papers.distillation.asd import asd
 from gimbal.recipes.papers.distillation.diffusion_opd import diffusion_opd
 from gimbal.recipes.papers.distillation.dmd2 import dmd2
 from gimbal.recipes.papers.distillation.dmd2_gan import dmd2_gan
@@ -400,7 +403,14 @@ DENOISING = {  # what is refused of denoising, and of finished samples
         streams(), update=any_flow().update, policy=replace(streams().policy, jumps=True)
     ),
     r"AdversarialFlow learns from samples that follow no other": replace(streams(), update=AdversarialFlow()),
-    r"AdversarialLoss learns from samples that follow no other": replace(
+    "compares a step of a path with the next, and a path has one: set sampling.max_length=2": replace(
+        asd(), sampling=PathSampling(max_length=1, sampler="ode", spacing="trailing")
+    ),
+    r"AdversarialForcing noises samples .*policy='Denoiser": replace(sac(), update=AdversarialForcing(), store=Once()),
+    r"conditions of two classes, and tasks.labels has 1: set update.contrast=0, or two": replace(
+        arc_forcing(), tasks=Conditions(labels=(4, 4))
+    ),
+    r"AdversarialLoss with real samples learns from samples that follow no other": replace(
         streams(), update=adversarial(dmd2(), "digits").update
     ),
     r"of 'format' \(Pattern\) only the score is known.*AbstractSampleReward.*gimbal train flow_grpo": replace(
@@ -420,6 +430,9 @@ def test_what_does_not_go_with_denoising_is_refused(said):
         == check(dmd2())
         == check(streams())
         == check(stream_r1())
+        == check(arc_forcing())
+        == check(asd())
+        == check(replace(streams(), update=asd().update))
         == check(replace(streams(), update=dmd2().update))
         == check(diffusion_opd())
         == check(any_flow())
@@ -431,6 +444,8 @@ def test_what_does_not_go_with_denoising_is_refused(said):
     assert check(replace(flow_grpo(), sampling=PathSampling(max_length=10, first=8))) == check(flow_grpo())
     measured = DigitClass(wanted=4, by="neighbours", scale="hit", name="seen", weight=0.0)
     assert check(replace(draft(), rewards=(measured, SLOPE))) == []
+    plain = replace(arc_forcing().update, contrast=0.0)
+    assert check(replace(arc_forcing(), update=plain, tasks=Conditions(labels=(4, 4)))) == []
 
 
 @pytest.mark.parametrize("said", OFF_POLICY)

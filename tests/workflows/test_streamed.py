@@ -18,6 +18,8 @@ from gimbal.dataflow.real_samples import RealSamples
 from gimbal.engines.base import Request, drained
 from gimbal.engines.denoising import Denoising
 from gimbal.learning.learner import Learner
+from gimbal.learning.updates.adversarial_forcing import AdversarialForcing
+from gimbal.learning.updates.discriminator import AdversarialLoss
 from gimbal.learning.updates.distribution_matching import DistributionMatching
 from gimbal.learning.updates.forward_process import DiffusionNFT
 from gimbal.policies.denoiser import Denoiser
@@ -110,7 +112,16 @@ def test_the_trainer_says_what_the_sampler_said_of_blocks_and_only_if_it_is_told
         assert (policy.evaluate(others).logprob_NS - behavior_NS).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("update", [DiffusionNFT(draws=2), DistributionMatching(fake_updates=1)])
+@pytest.mark.parametrize(
+    "update",
+    [
+        DiffusionNFT(draws=2),
+        DistributionMatching(fake_updates=1),
+        DistributionMatching(fake_updates=1, adversarial=AdversarialLoss(real=None)),
+        AdversarialForcing(),
+    ],
+    ids=["nft", "scores", "scores and the next step", "discriminator"],
+)
 def test_losses_of_noised_samples_are_told_their_past(policy, update):
     group = Group(
         index=0,

@@ -35,7 +35,7 @@ class Request:
 
     ``group`` is the dispatch order of the group it belongs to; requests of one group share their prompt's prefill. ``row``
     distinguishes the rows of one sample; it is 0 unless a workflow samples several. ``after`` is the block before, in a stream of
-    blocks of a denoising policy.
+    blocks of a denoising policy, and ``start`` the noise that its path begins with, if it is not to be the sample's own.
     """
 
     group: int
@@ -45,6 +45,7 @@ class Request:
     seed: int
     row: int = 0
     after: Tensor | None = None
+    start: Tensor | None = None
 
     @property
     def key(self) -> tuple[int, int]:

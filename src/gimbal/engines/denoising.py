@@ -214,7 +214,7 @@ class DenoisingEngine(AbstractStepwise[LivePath, DenoiserPolicy]):
             noise_SD=_normal(own, (steps, *shape)),
             label=self._policy.label(request.task),
             given_D=self._policy.given(request.after),
-            states=[start],
+            states=[start if request.start is None else request.start],
         )
         if trunk is not None:
             known = _paths(trunk)

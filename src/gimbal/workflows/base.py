@@ -44,7 +44,8 @@ class Draw:
     ``role`` says who acts, one of the workflow's ``players``: the row carries it, also when it is continued, and is sampled with the
     role's own weights where the run's ``separate`` gives it some.
 
-    ``after`` is the block that a block of a stream follows, a finished sample, for a denoising policy with history.
+    ``after`` is the block that a block of a stream follows, a finished sample, for a denoising policy with history. ``start`` is the
+    noise that a path of a denoising policy begins with; by default each sample has its own.
     """
 
     row: Rollout | None = None
@@ -56,6 +57,7 @@ class Draw:
     most: int | None = None
     role: str = ""
     after: Float[Tensor, ...] | None = None
+    start: Float[Tensor, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

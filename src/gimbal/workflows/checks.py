@@ -73,6 +73,7 @@ def _faults(call: Any, workflow: AbstractWorkflow, attempt: Attempt, policy: Abs
         yield from _of_told(call, policy)
         yield from _of_role(call, workflow)
         yield from _of_after(call, policy)
+        yield from _of_start(call, policy)
     elif isinstance(call, Fork):
         most = min(call.row.length, (call.sampling or call.row.sampling).max_length - 1)
         if not _counts(call.at) or not 0 <= call.at <= most:
@@ -159,6 +160,17 @@ def _of_after(call: Draw, policy: AbstractPolicy) -> Iterator[str]:
         yield f"after={told(call.after)}; it must be a finished sample of the shape {policy.sample_shape}"
     elif call.row is not None:
         yield "after and a row; a block follows another in a row of its own: leave row out"
+
+
+def _of_start(call: Draw, policy: AbstractPolicy) -> Iterator[str]:
+    if call.start is None:
+        return
+    if not isinstance(policy, DenoiserPolicy):
+        yield "start, and only paths of a denoising policy begin at noise: leave it out"
+    elif not isinstance(call.start, Tensor) or call.start.shape != policy.sample_shape:
+        yield f"start={told(call.start)}; it must be noise of the shape {policy.sample_shape}"
+    elif call.row is not None:
+        yield "start and a row, which has begun: leave one of them out"
 
 
 def _of_text(call: Write, workflow: AbstractWorkflow) -> Iterator[str]:

@@ -379,9 +379,8 @@ class Runner(AbstractEngineAround):
         attempt, wanted = flow.attempt, self._sampling(flow, call)
         task = attempt.task if isinstance(call, Fork) or call.task is None else call.task
         row = call.row if isinstance(call, Draw | Fork) else None
-        told = list(call.forced) if isinstance(call, Fork) else []
-        if isinstance(call, Draw):
-            told = self.words.told(call) or []
+        drawn = call if isinstance(call, Draw) else Draw()
+        told = list(call.forced) if isinstance(call, Fork) else self.words.told(drawn) or []
         begun = len(told) + (0 if row is None else call.at if isinstance(call, Fork) else row.length)
         asked = wanted
         if not isinstance(call, Ask):
@@ -397,7 +396,8 @@ class Runner(AbstractEngineAround):
             sampling=asked,
             seed=attempt.seed,
             row=key[1] // row_key(0, 0, 1)[1],
-            after=call.after if isinstance(call, Draw) else None,
+            after=drawn.after,
+            start=drawn.start,
         )
         engine = self._engines[self._owner(call)]
         if row is None or not begun:

@@ -117,7 +117,7 @@ class DistributionMatching(AbstractUpdate):
             place_N = torch.from_numpy(generator.random(int(of_N.max()) + 1, dtype="float32"))[of_N]
             facts[PLACE.format(draw)] = EARLIEST + (LATEST - EARLIEST) * place_N if last else place_N
             facts[EPS.format(draw)] = torch.from_numpy(generator.standard_normal((n, 1, *shape), dtype="float32"))
-            if self.adversarial is not None and not last:
+            if self.adversarial is not None and self.adversarial.real is not None and not last:
                 real_ND = self.adversarial.real.drawn(decisions.label_N.cpu(), shape, generator)
                 facts[REAL_SAMPLE.format(draw)] = real_ND[:, None]
         if self.weighted is not None and self.weighted.saliency:
@@ -136,12 +136,14 @@ class DistributionMatching(AbstractUpdate):
         policy, weight_N = acting(models), batch.facts["weight"]
         with torch.no_grad():
             sample_ND = generated(policy, batch)
+            next_ND = generated(policy, batch, later=1) if self.by_itself else None
         for draw in range(self.fake_updates):
             rows = noised(policy, batch, sample_ND, draw)
             value = (weight_N * rows.missed(rows.said(models[FAKE]))[:, 0]).sum()
             yield Loss(of=(FAKE,), value=value, metrics={"fake/loss": float(value.detach())})
             if self.adversarial is not None:
-                yield self.discriminated(models, batch, rows, draw)
+                real_ND = batch.facts[REAL_SAMPLE.format(draw)][:, 0] if next_ND is None else next_ND
+                yield self.discriminated(models, batch, rows, real_ND, draw)
         sample_ND = generated(policy, batch)
         rows = noised(policy, batch, sample_ND.detach(), self.fake_updates)
         with torch.no_grad():
@@ -158,15 +160,28 @@ class DistributionMatching(AbstractUpdate):
             loss_N = loss_N * batch.facts[ROLLOUT]
         if self.adversarial is not None:
             passed_N = softplus(-judged(models[DISCRIMINATOR], noised(policy, batch, sample_ND, self.fake_updates)))
+            passed_N = passed_N * self.compared(batch)
             loss_N = loss_N + self.adversarial.coef * passed_N
             told |= {"discriminator/against": passed_N.detach()}
         value = (weight_N * loss_N).sum()
         figures = {name: float((weight_N * x_N).sum()) for name, x_N in told.items()}
         yield Loss(of=(POLICY,), value=value, metrics={"loss": float(value.detach()), **figures})
 
-    def discriminated(self, models: Models, batch: TrainBatch, rows: Noised, draw: int) -> Loss:
+    @property
+    def by_itself(self) -> bool:
+        """Whether the policy's own next step stands for real samples."""
+        return self.adversarial is not None and self.adversarial.real is None
+
+    def compared(self, batch: TrainBatch) -> Float[Tensor, " N"]:
+        """1 for each row that the discriminator sees: all but those at the last step of their path, where its next stands for real."""
+        step_N = batch.facts[STEP]
+        return (step_N + 1 < paths(batch).length_N).float() if self.by_itself else torch.ones_like(step_N).float()
+
+    def discriminated(
+        self, models: Models, batch: TrainBatch, rows: Noised, real_ND: Float[Tensor, "N ..."], draw: int
+    ) -> Loss:
         """What the discriminator learns: real samples at the times and with the noises of the policy's."""
-        real_ND, weight_N = batch.facts[REAL_SAMPLE.format(draw)][:, 0], batch.facts["weight"]
+        weight_N = batch.facts["weight"] * self.compared(batch)
         real_N = judged(models[DISCRIMINATOR], noised(acting(models), batch, real_ND, draw))
         drawn_N = judged(models[DISCRIMINATOR], rows)
         value = (weight_N * (softplus(-real_N) + softplus(drawn_N))).sum()
@@ -176,9 +191,10 @@ class DistributionMatching(AbstractUpdate):
         )
 
 
-def generated(policy: DenoiserPolicy, batch: TrainBatch) -> Float[Tensor, "N ..."]:
-    """The clean sample that the policy predicts at the drawn step of each path."""
-    decisions, step_N = paths(batch), batch.facts[STEP]
+def generated(policy: DenoiserPolicy, batch: TrainBatch, later: int = 0) -> Float[Tensor, "N ..."]:
+    """The clean sample that the policy predicts at the drawn step of each path, or some steps later, at most at the last."""
+    decisions = paths(batch)
+    step_N = (batch.facts[STEP] + later).minimum(decisions.length_N - 1)
     at = (torch.arange(len(step_N), device=step_N.device), step_N)
     x_ND = decisions.state_NXD[at]
     found_ND = policy.found(x_ND, decisions.time_NS[at], decisions.label_N, decisions.given_ND)

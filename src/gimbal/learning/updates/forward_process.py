@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from gimbal.advantages.base import AbstractAdvantage
 from gimbal.advantages.estimators.batch_scaled import BatchScaled
 from gimbal.advantages.estimators.group_centered import GroupCentered
-from gimbal.composition import FORWARD, Composition, Refusal, Verdict
+from gimbal.composition import FORWARD, AbstractPart, Composition, Refusal, Verdict
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec
 from gimbal.objectives.surrogates.clipped_ratio import check_bounds, clip_pessimistically
 from gimbal.policies.denoiser import Denoiser, DenoiserPolicy
-from gimbal.policies.paths import Paths
+from gimbal.policies.paths import NO_LABEL, Paths
 from gimbal.records import TrainBatch
 
 OLD, REFERENCE, AVERAGE = "old", "reference", "average"
@@ -403,6 +403,13 @@ def paths(batch: TrainBatch) -> Paths:
             f"forward processes learn from samples of denoising policies, not from {type(decisions).__name__}"
         )
     return decisions
+
+
+def classes(batch: TrainBatch, reader: AbstractPart) -> Int[Tensor, " N"]:
+    """The class of each row: that of its episode, where a block of a stream was not told it; NO_LABEL where none was."""
+    label_N, episode_N = paths(batch).label_N, batch.column("episode_N", reader).unique(return_inverse=True)[1]
+    label_E = label_N.new_full((int(episode_N.max()) + 1,), NO_LABEL)
+    return label_E.scatter_reduce(0, episode_N, label_N, "amax")[episode_N]
 
 
 def acting(models: Models) -> DenoiserPolicy:

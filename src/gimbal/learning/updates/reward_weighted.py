@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.composition import AbstractPart, Composition, Refusal, Verdict
-from gimbal.learning.updates.forward_process import paths
+from gimbal.learning.updates.forward_process import classes, paths
 from gimbal.learning.updates.reward_gradient import climbed, flat
 from gimbal.records import TrainBatch
 from gimbal.rewards.base import AbstractReward
@@ -72,8 +72,7 @@ class RewardWeighted(AbstractPart):
     def of_elements(self, batch: TrainBatch, rewards: tuple[AbstractReward, ...]) -> Float[Tensor, "N 1 ..."]:
         """a b of each number of each finished sample. The class that a row was not told is that of its episode."""
         decisions, episode_N = paths(batch), batch.column("episode_N", self).unique(return_inverse=True)[1]
-        label_E = torch.full((int(episode_N.max()) + 1,), -1, device=episode_N.device)
-        label_N = label_E.scatter_reduce(0, episode_N, decisions.label_N, "amax")[episode_N]
+        label_N = classes(batch, self)
         with torch.enable_grad():
             x_ND = decisions.sample_ND.detach().requires_grad_()
             slope_ND = torch.autograd.grad(climbed(rewards, x_ND, label_N).sum(), x_ND)[0]
@@ -82,7 +81,7 @@ class RewardWeighted(AbstractPart):
 
         def by_episode(x_N: Tensor) -> Tensor:
             """Over its mean in the episode."""
-            zero_E = torch.zeros_like(label_E, dtype=x_N.dtype)
+            zero_E = x_N.new_zeros(int(episode_N.max()) + 1)
             sum_E, count_E = (zero_E.index_add(0, episode_N, y_N) for y_N in (x_N, torch.ones_like(x_N)))
             return x_N / (sum_E / count_E).clamp(min=1e-12)[episode_N]
 
