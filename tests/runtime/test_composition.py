@@ -102,6 +102,7 @@ from gimbal.runtime.compose import check, verdicts
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.fixed_splits import FixedSplits
 from gimbal.workflows.guided import Guided
+from gimbal.workflows.searched_stream import SearchedStream
 from gimbal.workflows.streamed import Streamed
 from gimbal.workflows.tempered import Tempered
 
@@ -177,9 +178,8 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
 
 
 OF_ANY_AGE = replace(sac(), update=replace(sac().update, stability=Stability()))
-CRITICS_ALONE = replace(
-    iql(), update=replace(iql().update, begin_from="runs/RUN")
-)  # of another run, without its policy
+# Of another run, without its policy.
+CRITICS_ALONE = replace(iql(), update=replace(iql().update, begin_from="runs/RUN"))
 UNTRAINED = dsrl()  # steers a flow that nobody trained
 OFF_POLICY = {  # what is refused of runs that learn from single decisions, by how it is said
     r"store='Transitions\(\)'": replace(sac(), store=Buffer()),
@@ -401,6 +401,13 @@ DENOISING = {  # what is refused of denoising, and of finished samples
     ),
     r"FlowMap learns from samples that follow no other": replace(
         streams(), update=any_flow().update, policy=replace(streams().policy, jumps=True)
+    ),
+    "a policy gradient would count them as drawn: set workflow='Streamed": replace(
+        flow_grpo(),
+        policy=streams().policy,
+        rewards=(DigitClass(),),
+        workflow=SearchedStream(reward=DigitClass()),
+        held_out=streams().held_out,
     ),
     r"AdversarialFlow learns from samples that follow no other": replace(streams(), update=AdversarialFlow()),
     "compares a step of a path with the next, and a path has one: set sampling.max_length=2": replace(
