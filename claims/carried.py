@@ -14,7 +14,8 @@ of one run of seed 100.
 `end`, of each method.
 
 **Limits.** One task, one data set, two methods, few steps. Optimisers begin anew in both arms. No arm waits with the policy until its
-new critics have learned (`update.burn_in` of TD3 does).
+new critics have learned (`update.burn_in` of TD3 does): *fresh* moves the policy at once by critics that know nothing. All arms but
+*iql fresh* have chosen the largest rate; larger ones were not tried.
 
 Written before its runs, after pilots of seed 100 at 1e-3, before the switch and after 100, 250, 500, 1,000 and 2,500 steps: *iql
 carried* -447, then -447, -361, -473, -637, -426; *iql fresh* -447, -577, -1013, -697, -510; *td3 carried* -302, then -302, -895, -299,

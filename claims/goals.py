@@ -56,7 +56,6 @@ HINDSIGHT = {
     "final": Hindsight(strategy="final"),
     "4 goals": Hindsight(),
     "sac": None,
-    "clone": None,
 }
 COMPARED = {
     "hindsight helps": ("her", "sac"),

@@ -23,7 +23,8 @@ Written before its runs, after one pilot of *residual* at 3e-4 (16 tasks a step,
 within 20 steps.
 
 **After the runs**: *inspection helps* holds: *right* is above *alone* in all five seeds of *residual*, by .02 to .09; of
-*outcome* in all five too, by .001 to .10. The tuning run of *outcome* at 1e-3 (.59) was above all that followed at that rate (.36 to .50).
+*outcome* in all five too, by .001 to .10. The tuning run of *outcome* at 1e-3 (.59) was above all that followed at that rate (.36 to
+.50).
 
     python claims/inspector.py     # goes on from claims/inspector.json; eleven minutes of one idle core
 """

@@ -262,6 +262,7 @@ def test_files_that_are_no_samples_are_refused(tmp_path, real):
         r"cannot be read as real samples .*samples": {"images": fair},
         "and labels": {"samples": fair, "labels": np.zeros(2, int)},
         "not finite": {"samples": fair + np.nan},
+        r"whole numbers \(uint8\).*x / 127.5 - 1": {"samples": fair.astype("uint8")},
         "cannot be read": {"samples": fair, "labels": np.array(["a", "b", "c"])},
     }
     for n, (reason, arrays) in enumerate(bad.items()):

@@ -404,6 +404,16 @@ def test_control_is_judged_by_its_return(record):
     assert names(record(**well, reward__mean=(-1200.0, -200.0), exam=(-1200.0, -180.0))) == []
 
 
+def test_goals_without_rewards_are_judged_by_success(record):
+    """A return that is always 0 says nothing of them."""
+    held_out = {"tasks": {"class": "Gymnasium", "size": 50}, "samples": 4}
+    for share, found in ((0.96, []), (0.04, ["nothing learned"])):
+        there = record(run=CONTROL | {"held_out": held_out}, steps=60, reward__mean=0.0, reward__std=0.0, pass_rate=0.0)
+        before, after = ({"eval/score": 0.0, "eval/greedy_score": 0.0, "eval/greedy_success": x} for x in (0.04, share))
+        summary(steps=60, before=before, after=after).save(there / "summary.json")
+        assert names(there)[:1] == found
+
+
 def test_a_return_falls_by_its_own_spread_and_no_segments(record):
     """-43.3 to -43.5 of episodes whose mean has an error of 1.8 is noise, however alike segments of ten steps are; to -60 is a fall."""
     segments = CONTROL | {"engine": {"class": "Episodes", "segment": 10}}

@@ -15,7 +15,7 @@ from gimbal.environments.minari import Minari
 from gimbal.learning.updates.off_policy import Explore
 from gimbal.learning.updates.synthetic_replay import SyntheticReplay
 from gimbal.runtime.compose import check
-from gimbal.runtime.local import Trainer
+from gimbal.runtime.local import Trainer, run_local
 
 pytest.importorskip("gymnasium")
 
@@ -106,13 +106,42 @@ def test_a_resumed_run_reads_nothing_of_the_other(tmp_path, single_thread):
     assert differing(weights(resumed), weights(whole)) is None
 
 
+def test_a_run_is_resumed_without_the_one_it_began_with(tmp_path, single_thread):
+    place = saved(offline("iql"), tmp_path / "other")
+    run = replace(online(offline("iql"), place), steps=2, checkpoint_every=1, record_every=0)
+    run_local(run, tmp_path / "run")
+    shutil.rmtree(place)
+    summary = run_local(replace(run, steps=3), tmp_path / "run", resume=True)
+    assert summary.steps == 3
+    with pytest.raises(ValueError, match=r"other.*holds no config\.json"):
+        run_local(run, tmp_path / "anew")
+
+
+def test_a_run_that_has_not_ended_says_where_its_weights_are(tmp_path, single_thread):
+    run = offline("iql")
+    saved(run, tmp_path)
+    with pytest.raises(ValueError, match=r"that run has not ended; .* is in .*step_000002/model"):
+        run.policy.at(tmp_path / "model").load()
+
+
+def test_noise_of_one_that_knows_nothing_is_advised_against(tmp_path, single_thread):
+    place, acts = tmp_path / "td3", acting("td3")
+    acts.policy.load(0).save(place / "model")
+    run = replace(acts, policy=acts.policy.at(place / "model"), update=replace(acts.update, begin_from=str(place)))
+    assert any("update.explore.first=0.1 keeps to what it learned" in said for said in check(run))
+    calm = replace(run, update=replace(run.update, explore=Explore(first=0.1, last=0.1)))
+    assert not any("explore" in said for said in check(calm))
+
+
 def test_what_cannot_begin_is_refused_in_a_sentence(tmp_path, single_thread):
     place = saved(run := offline("iql"), tmp_path / "iql")
     wide = replace(run.update.critic, hidden=(32,))
-    with pytest.raises(ValueError, match=r"critic has layers of other sizes.*set its critic"):
+    with pytest.raises(
+        ValueError, match=r"critic has other sizes than this run.s \(.* there and .* here\): set tasks.environment"
+    ):
         Trainer(replace(online(run, place), update=replace(run.update, critic=wide, begin_from=str(place))))
-    for nothing in (tmp_path / "none", place / "model"):
-        with pytest.raises(ValueError, match="holds no checkpoint: name the directory of a run"):
+    for nothing, said in ((tmp_path / "none", "is no directory"), (place / "model", "holds no checkpoint")):
+        with pytest.raises(ValueError, match=f"{said}: name .* of a run, as runs/RUN"):
             Trainer(replace(run, update=replace(run.update, begin_from=str(nothing))))
     cloned = saved(offline("bc"), tmp_path / "bc")
     with pytest.raises(ValueError, match="has no critic or target or value, which ImplicitQ could begin with"):

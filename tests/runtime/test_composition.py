@@ -166,6 +166,7 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
         UNTRAINED,
         residual(),  # of no base
         CRITICS_ALONE,
+        EXPLORING,
         *OFF_POLICY.values(),
         *DENOISING.values(),
         named := of_named_classes(tmp_path),
@@ -180,6 +181,10 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
 OF_ANY_AGE = replace(sac(), update=replace(sac().update, stability=Stability()))
 # Of another run, without its policy.
 CRITICS_ALONE = replace(iql(), update=replace(iql().update, begin_from="runs/RUN"))
+# Of another run, with its policy and as much noise as if nothing had been learned.
+EXPLORING = replace(
+    td3(), policy=td3().policy.at(Path("runs/RUN/model")), update=replace(td3().update, begin_from="runs/RUN")
+)
 UNTRAINED = dsrl()  # steers a flow that nobody trained
 OFF_POLICY = {  # what is refused of runs that learn from single decisions, by how it is said
     r"store='Transitions\(\)'": replace(sac(), store=Buffer()),

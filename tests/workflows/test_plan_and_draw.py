@@ -51,11 +51,13 @@ def test_the_painter_draws_what_the_words_name_and_both_rows_are_one_episode():
         assert int(picture.decisions.label_N[0]) == wanted and words.text.endswith("</answer>")
         assert picture.task == TASK and picture.text == words.text  # judged by its task, not by what was planned
         assert picture.length == 3 and picture.mask_S.tolist() == [True, True, False]
+        assert picture.scores["named"] == (wanted != NO_LABEL) and "named" not in words.scores
 
 
 def test_words_that_name_no_class_draw_none_in_particular():
     classes = [int(one.rows[1].decisions.label_N[0]) for one in drawn(PlanAndDraw(plan="(never)"))]
     assert classes == [NO_LABEL] * 3
+    assert [one.rows[1].scores["named"] for one in drawn(PlanAndDraw(plan="(never)"))] == [0.0] * 3
     above = drawn(PlanAndDraw(plan=r"<answer>(.+)</answer>", classes=1), samples=6)
     assert {int(one.rows[1].decisions.label_N[0]) for one in above} <= {NO_LABEL, 0}
 

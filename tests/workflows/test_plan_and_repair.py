@@ -11,6 +11,7 @@ from gimbal.advantages.estimators.revision_normalized import RevisionNormalized
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
+from gimbal.environments.base import Moment
 from gimbal.environments.one_program import OneProgram
 from gimbal.environments.shared_sums import HANDED, SharedSums, SumStages, SumStaging
 from gimbal.environments.tools import Calculator
@@ -150,6 +151,19 @@ def test_checks_that_break_drop_the_attempt(monkeypatch):
     dropped = outcome(LOOPS, ["m1"], [RIGHT])
     assert isinstance(dropped, Drop) and dropped.reason == "environment_error" and "no disk" in dropped.said
     assert dropped.drawn > 0
+
+
+def test_a_reward_that_is_no_share_of_stages_ends_the_run(monkeypatch):
+    monkeypatch.setattr(SumStaging, "step", lambda self, action: Moment(reward=2.0, terminated=True))
+    with pytest.raises(ValueError, match="SumStages, answered with a reward of 2; it is the share of the stages"):
+        outcome(LOOPS, ["m1"], [RIGHT])
+
+
+def test_templates_are_read_before_the_first_step():
+    PlanAndRepair().accepts(SUM)
+    for wrong in ({"past": "{0}"}, {"again": "{tried}"}, {"repair": "{plan} {other}"}):
+        with pytest.raises(ValueError, match="a template reads"):
+            PlanAndRepair(**wrong).accepts(SUM)
 
 
 def test_in_a_chat_each_role_is_asked_in_one_message():

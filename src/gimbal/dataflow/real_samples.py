@@ -97,7 +97,8 @@ def read(file: str) -> tuple[Float[Tensor, "K ..."], Int[Tensor, " K"]]:
         raise ValueError(f"there is no file {file} of real samples: name an .npz file, or {DIGITS}")
     try:
         with np.load(file, allow_pickle=False) as found:
-            sample_KD = torch.from_numpy(np.asarray(found["samples"], dtype="float32"))
+            given = found["samples"]
+            sample_KD = torch.from_numpy(np.asarray(given, dtype="float32"))
             labels = found["labels"] if "labels" in found else np.full(len(sample_KD), NO_LABEL)
             label_K = torch.from_numpy(np.asarray(labels).astype("int64", casting="same_kind"))
     except (KeyError, ValueError, TypeError, OSError, EOFError, AttributeError, BadZipFile) as error:
@@ -105,6 +106,11 @@ def read(file: str) -> tuple[Float[Tensor, "K ..."], Int[Tensor, " K"]]:
             f"{file} cannot be read as real samples ({error}): write it by np.savez(FILE, samples=..., labels=...), floats [K, C, H, "
             "W] and whole numbers [K]"
         ) from error
+    if given.dtype.kind in "ui":
+        raise ValueError(
+            f"{file} has samples in whole numbers ({given.dtype}), and a model draws in another range: give them in the model's, as "
+            "floats, such as x / 127.5 - 1 for the -1 to 1 of most"
+        )
     if sample_KD.ndim != 4 or not len(sample_KD) or label_K.shape != sample_KD.shape[:1]:
         raise ValueError(
             f"{file} has samples of the shape {tuple(sample_KD.shape)} and labels {tuple(label_K.shape)}: they must be [K, C, H, W] "

@@ -364,8 +364,10 @@ def read_config(directory: str, field: str = "policy.model") -> dict[str, Any]:
     """The configuration saved in this directory, which ``field`` names."""
     path = Path(directory) / CONFIG
     if not path.is_file():
+        saved = sorted(path.parent.parent.glob(f"checkpoints/step_*/model/{CONFIG}"))
+        so_far = f" (that run has not ended; what it learned so far is in {saved[-1].parent})" if saved else ""
         raise ValueError(
-            f"{directory} holds no {CONFIG}; {field} must be a directory that a control run saved, as runs/RUN/model"
+            f"{directory} holds no {CONFIG}; {field} must be a directory that a control run saved, as runs/RUN/model{so_far}"
         )
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

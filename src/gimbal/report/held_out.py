@@ -54,7 +54,10 @@ def ranked(*evaluations: Mapping[str, Any]) -> dict[str, str]:
     if "eval/loss" in known:
         return LOSS
     if "eval/pass@1" not in known:
-        return measured if only else RETURN | {name: said for name, said in (WORST | SUCCESS).items() if name in known}
+        others = {name: said for name, said in (WORST | SUCCESS).items() if name in known}
+        # Goals without rewards: a return that is always 0 shows nothing.
+        unpaid = SUCCESS if SUCCESS.keys() <= known.keys() and not ever(*SCORE) else {}
+        return measured if only else unpaid | RETURN | others
     if only:
         return SOLVED | measured
     if ever("eval/score") and not ever("eval/pass@1"):

@@ -15,7 +15,7 @@ from typing import Any
 from gimbal.config import RECIPE_FILE, read, read_file, run_of
 from gimbal.policies.base import AbstractPolicySpec
 from gimbal.report.files import METRICS, STOPPED, SUMMARY, JsonLines, Summary, read_stopped
-from gimbal.report.held_out import measures, ranked, smaller
+from gimbal.report.held_out import SUCCESS, measures, ranked, smaller
 
 TOKENS, CONTROL = "tokens", "decisions"  # families for rules: text policies, and all others
 SOLVED = 0.95  # above it, scores are equal and gradients small because the tasks are solved
@@ -257,8 +257,8 @@ class Record:
         )
 
     def _evaluation_error(self, name: str, start: Point, end: Point) -> float | None:
-        """Error when the same tasks are sampled twice: at most p (1 - p) over all samples; for a return, by its spread over the
-        evaluation's own tasks; for another score by the score's in training; None for what is neither."""
+        """Error when the same tasks are sampled twice: at most p (1 - p) over all samples, or over all greedy ones; for a return, by
+        its spread over the evaluation's own tasks; for another score by the score's in training; None for what is neither."""
         own = {step: figures[ERROR] for step, figures in self.evaluated if figures.get(ERROR) is not None}
         if name == "eval/score" and {start.step, end.step} <= own.keys():
             return math.hypot(own[start.step], own[end.step])
@@ -266,8 +266,8 @@ class Record:
         size = (held_out.get("tasks") or {}).get("size")
         if not isinstance(size, int):
             return None
-        count = size * held_out.get("samples", 4)
-        if name == "eval/pass@1":
+        count = size * (1 if name in SUCCESS else held_out.get("samples", 4))
+        if name == "eval/pass@1" or name in SUCCESS:
             # One more success and failure, so that 0 of 64 is not certain.
             shares = [(point.value * count + 1) / (count + 2) for point in (start, end)]
             return math.sqrt(sum(share * (1 - share) for share in shares) / count)

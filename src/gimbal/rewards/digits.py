@@ -59,7 +59,10 @@ def images(flat_KD: Float[Tensor, "K D"]) -> Float[Tensor, "K 64"]:
 
 def _classes(wanted: Tensor, name: str) -> None:
     if (wanted < 0).any():
-        raise ValueError(f"reward {name} reads the class of the task, which has none: set wanted, or tasks.labels")
+        raise ValueError(
+            f"reward {name} reads the class of the task, which has none: set wanted, or give tasks a class (tasks.labels, or a column "
+            "label in rows of your own)"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

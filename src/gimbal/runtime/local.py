@@ -340,7 +340,7 @@ def run_local(
 
     Ctrl-C, or a scheduler's SIGTERM, ends the run at a checkpoint after the current step (KeyboardInterrupt); a second one at once.
     """
-    compose.check(run)
+    compose.check(policies.checked(run, directory if resume else None))
     directory.mkdir(parents=True, exist_ok=True)
     recorded = isinstance(run.workflow, Demonstrated)
     segs, paid = isinstance(run.engine, Episodes) and run.engine.segment > 0, weighed(run.rewards)

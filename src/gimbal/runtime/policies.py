@@ -17,6 +17,7 @@ from gimbal.learning.learner import Learner
 from gimbal.learning.ranks import AbstractRanks
 from gimbal.learning.separate import SeparateWeights
 from gimbal.learning.updates.base import POLICY
+from gimbal.learning.updates.off_policy import AbstractOnDecisions
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec
 from gimbal.runtime import checkpoint
@@ -52,7 +53,16 @@ def begins(run: AbstractRun) -> Iterator[Verdict]:
     elif not vars(run.policy).get("model"):
         yield Advice(
             f"update.begin_from begins with the critics of {named} and with a policy that knows nothing: policy.model={named}/model "
-            "begins with its policy too"
+            f"begins with its policy too, where that is a {type(run.policy).__name__}"
+        )
+    elif (
+        isinstance(run.learns, AbstractOnDecisions)
+        and (explore := run.learns.explores())
+        and explore.at(0) > explore.last
+    ):
+        yield Advice(
+            f"update.begin_from goes on from a run that has learned, and update.explore begins at {explore.first:g} as for one that "
+            f"knows nothing: update.explore.first={explore.last:g} keeps to what it learned"
         )
 
 
@@ -61,6 +71,10 @@ def carried(run: AbstractRun) -> dict[str, Mapping[str, Tensor]]:
     if not (named := run.learns.begins_from):
         return {}
     place = Path(named)
+    if not place.is_dir():
+        raise ValueError(
+            f"begin_from={named} is no directory: name that of a run, as runs/RUN, or one of runs/RUN/checkpoints"
+        )
     found = place if (place / checkpoint.MANIFEST).is_file() else checkpoint.newest_whole(place, lambda passed: None)
     if found is None:
         raise ValueError(
@@ -124,6 +138,13 @@ def alone(run: AbstractRun, name: str) -> AbstractRun:
         return run
     parts = {"objective": kind.objective, "regularisers": kind.regularisers, "correction": None, "masks": ()}
     return replace(run, policy=kind.policy, engine=kind.engine, sampling=kind.sampling, separate={}, **parts)
+
+
+def checked(run: AbstractRun, resumed: Path | None) -> AbstractRun:
+    """The run to check. One that is ``resumed`` in this directory goes on with its checkpoint's policy, so that the one it began with,
+    another run's perhaps, need not be there; a policy gradient may still want that as its reference."""
+    newest = None if resumed is None else checkpoint.newest(resumed)
+    return at(run, newest / "model") if newest is not None and isinstance(run, UpdateRun) else run
 
 
 def check_files(run: AbstractRun) -> None:

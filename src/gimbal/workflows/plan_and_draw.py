@@ -13,6 +13,7 @@ from gimbal.records import Episode
 from gimbal.workflows.base import AbstractWorkflow, Attempt, Draw, Steps
 
 PLANNER, PAINTER = "planner", "painter"
+NAMED = "named"  # in a picture's scores: whether the words named its class
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,8 @@ class PlanAndDraw(AbstractWorkflow):
     x ~ pi_painter(. | c(m)),  m ~ pi_planner(. | prompt);  both rows are one episode and earn what the picture earns.
 
     c(m) is what the first group of the pattern ``plan`` finds in m, at the last place: a class below ``classes``. Without one the
-    painter draws no class in particular. The row of the picture carries the planner's words as its text, for rewards of texts.
+    painter draws no class in particular; ``reward/named/mean`` is the share of words that named one. The row of the picture carries
+    the planner's words as its text, for rewards of texts.
 
     - a planner that always writes the same class: an unconditional task for the painter.
     - no planner: SingleTurn of the painter.
@@ -77,4 +79,5 @@ class PlanAndDraw(AbstractWorkflow):
         named = int(last) if last.isdecimal() and int(last) < self.classes else NO_LABEL
         task = replace(attempt.task, columns={**attempt.task.columns, LABEL: named})
         drawn = yield Draw(task=task, sample=attempt.sample, sampling=None, role=PAINTER)
-        return Episode(rows=(planned, replace(drawn, task=attempt.task, text=planned.text)))
+        told = drawn.scores | {NAMED: float(named != NO_LABEL)}
+        return Episode(rows=(planned, replace(drawn, task=attempt.task, text=planned.text, scores=told)))

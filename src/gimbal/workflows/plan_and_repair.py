@@ -11,7 +11,7 @@ from gimbal.engines.base import DRAW
 from gimbal.environments.base import AbstractEnvironmentSpec, Moment
 from gimbal.environments.games import of_one
 from gimbal.environments.one_program import OneProgram
-from gimbal.records import Acted, Drop, Episode, Rollout
+from gimbal.records import Acted, Drop, Episode, Rollout, Task
 from gimbal.rewards.asking import asked_by, fill
 from gimbal.workflows.base import AbstractWorkflow, Act, Attempt, Steps
 from gimbal.workflows.over_rows import scores_itself
@@ -93,6 +93,11 @@ class PlanAndRepair(AbstractWorkflow):
     def effects(self) -> frozenset[str]:
         return super().effects() | {REVISES}
 
+    def accepts(self, task: Task) -> None:
+        for template in (self.repair, self.past):
+            fill(template, task, dict.fromkeys(("plan", "tried", "seen"), ""))
+        fill(self.again, task, {"failures": ""})
+
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from scores_itself("PlanAndRepair", whole, "what is to count as workflow.checks")
         for part in whole.all(RevisionNormalized):
@@ -149,6 +154,11 @@ class PlanAndRepair(AbstractWorkflow):
             )
             if moment.error:
                 break
+            if not 0 <= moment.reward <= 1:
+                raise ValueError(
+                    f"PlanAndRepair.checks, {type(self.checks).__name__}, answered with a reward of {moment.reward:g}; it is the share "
+                    "of the stages that were passed, from 0 to 1"
+                )
         return moment
 
 

@@ -92,6 +92,8 @@ class Transitions(AbstractStoreSpec):
                 f"Transitions.n is {self.n}, which adds up rewards of steps that were paid for another goal than hindsight gives them: "
                 "set store.n=1, or store.hindsight=none"
             )
+        if self.path > self.capacity:
+            raise ValueError(f"Transitions.path is {self.path}, and its capacity {self.capacity} steps: lower path")
         if self.hindsight is not None and self.path > 1:
             raise ValueError(
                 f"Transitions.path is {self.path}, steps that want the goal of their episode, and hindsight gives their first another: "

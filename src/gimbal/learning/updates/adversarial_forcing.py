@@ -33,7 +33,8 @@ class AdversarialForcing(AbstractUpdate):
     c is what a sample was drawn with: the class, if it was told, and the block before, as the policy drew it (or as ``workflow.past``
     gave it). x is the clean sample that the policy predicts at a random step of its own recorded path, x* one of ``real`` of the class
     of the episode, told or not; both are noised to one random time with one noise. D is the mean of the output of a network that begins
-    as the policy did. For each minibatch, with c' the condition of a row of another class:
+    as the policy did. For each minibatch, with c' the condition of a row of another class, at whichever block that is
+    (so some first blocks, which are told their class, stand beside later ones, which are not):
 
         discriminator    softplus(D(x_t, c) - D(x*_t, c)) + contrast softplus(D(x*_t, c') - D(x*_t, c))
         policy           softplus(D(x*_t, c) - D(x_t, c))

@@ -230,11 +230,14 @@ class Models:
     def begin(self, others: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Let these models begin with such weights, of another run."""
         for name, weights in others.items():
-            own = self.modules[name].state_dict()
-            if {n: x.shape for n, x in own.items()} != {n: x.shape for n, x in weights.items()}:
+            own = {n: tuple(x.shape) for n, x in self.modules[name].state_dict().items()}
+            there = {n: tuple(x.shape) for n, x in weights.items()}
+            if own != there:
+                first = next(n for n in (*own, *there) if own.get(n) != there.get(n))
+                sizes = f"{first} is {there.get(first, 'missing')} there and {own.get(first, 'missing')} here"
                 raise ValueError(
-                    f"begin_from: the other run's {name} has layers of other sizes than this run's: set its critic (members, hidden, "
-                    "layer_norm, blocks) as that run's recipe.yaml has it"
+                    f"begin_from: the other run's {name} has other sizes than this run's ({sizes}): set tasks.environment, and critic "
+                    "(members, hidden, layer_norm, blocks), as that run's recipe.yaml has them"
                 )
             self.modules[name].load_state_dict(weights)
 

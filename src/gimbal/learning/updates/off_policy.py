@@ -128,8 +128,8 @@ class AbstractOffPolicy(AbstractOnDecisions):
 
     ``begin_from`` is the directory of a run, or of one of its checkpoints, whose critics this one begins with: every model besides the
     policy that a loss moves here, or that follows such a one, and that the run has by the same name (``critic``, ``target``,
-    ``value``, ``temperature``, ``flow``). Optimisers begin anew. Critics see observations as that run's policy did: begin with it too
-    (``policy.model``).
+    ``value``, ``temperature``, ``flow``). Optimisers begin anew, and so do counts of decisions (``explore``). Critics see observations
+    as that run's policy did: begin with it too (``policy.model``).
     """
 
     gamma: float = 0.99
