@@ -123,3 +123,8 @@ def test_paths_of_which_one_step_is_known_are_single_steps():
 def test_bad_paths_are_refused_in_a_sentence(make, said):
     with pytest.raises(ValueError, match=said):
         make()
+
+
+def test_a_path_longer_than_the_buffer_is_refused():
+    with pytest.raises(ValueError, match="path is 200, and its capacity 100 steps: lower path"):
+        Transitions(path=200, capacity=100)
