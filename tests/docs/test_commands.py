@@ -87,6 +87,7 @@ def desk(tmp_path, monkeypatch, recorded):
     for run in ("runs/NAME", "runs/RUN"):
         (tmp_path / run / "model").mkdir(parents=True)
         (tmp_path / run / "recipe.yaml").write_text(config.dump(recipes.load("demo"), "demo"))
+    recipes.load("famo2o").policy.load(0).save(tmp_path / "runs" / "offline" / "model")
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1="}\n')
     registered = "gymnasium.register('Corridor-v0', entry_point=Corridor)\n"
     (tmp_path / "corridor.py").write_text(re.search(r"```python\n(import gymnasium.*?)```", DATA, re.S)[1] + registered)

@@ -31,10 +31,12 @@ from gimbal.environments.games import Deals, Game
 from gimbal.environments.gym import Gymnasium, Registered
 from gimbal.environments.mcp import Mcp
 from gimbal.environments.minigrid import MiniGrid, MiniGridTasks
+from gimbal.environments.one_program import OneProgram
 from gimbal.environments.openenv import OpenEnv
 from gimbal.environments.program import Program, Said, replied
 from gimbal.environments.recall import Recall, Streams
 from gimbal.environments.several import Several
+from gimbal.environments.shared_sums import SharedSums, SumStages
 from gimbal.environments.terminal import Terminal
 from gimbal.environments.textarena import TextArena, TextArenaMatch, TextArenaTasks
 from gimbal.environments.textworld import TextWorld, TextWorldTasks
@@ -239,6 +241,28 @@ class Solution:
         return self.turns[0] if self.turns else f"<answer>{task.answer}</answer>"
 
 
+def added(task, seen):
+    """The working of a shared sum behind its first two terms."""
+    first, sign, second, *rest = task.columns["metadata"]["expression"].split()
+    total, steps = int(first) + int(sign + second), []
+    for sign, term in zip(rest[::2], rest[1::2], strict=True):
+        steps.append(f"{total}{sign}{term}={total + int(sign + term)}")
+        total += int(sign + term)
+    return f"<think>{' '.join(steps)}</think><answer>{task.answer}</answer>"
+
+
+CASES["SumStages"] = lambda: Conformance(
+    spec=SumStages(),
+    tasks=[SharedSums()[index] for index in range(6)],
+    oracle=added,
+    null=lambda task, seen: "",
+)
+CASES["OneProgram"] = lambda: Conformance(
+    spec=OneProgram(),
+    tasks=[task for task in map(Chores(split="held_out").__getitem__, range(40)) if len(task.columns["programs"]) == 1],
+    oracle=lambda task, seen: "$" + task.columns["programs"][0],
+    null=lambda task, seen: "",
+)
 CASES["Terminal"] = lambda: Conformance(
     spec=Terminal(),
     tasks=[Chores(kinds=(kind,), split="held_out")[0] for kind in KINDS],
@@ -248,7 +272,7 @@ CASES["Terminal"] = lambda: Conformance(
 NEEDS = {
     "Game": "pyspiel",
     "Registered": "gymnasium",
-    "Terminal": "pydantic_monty",
+    **dict.fromkeys(("OneProgram", "Terminal"), "pydantic_monty"),
     **dict.fromkeys(("AgentDojo", "AgentDojoTasks"), "agentdojo"),
     **dict.fromkeys(("Bfcl", "BfclTasks"), "bfcl_eval"),
     "Verifiers": "verifiers.legacy",
