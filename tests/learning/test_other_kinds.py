@@ -14,6 +14,7 @@ pytest.importorskip("diffusers", reason="diffusers is not installed: pip install
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import denoising_run, small_run
 from test_resume import weights, written
+from test_separate import bits, trained
 
 from gimbal import api, config
 from gimbal.cli import main
@@ -78,17 +79,6 @@ def joint(own: OtherKind | None = None, **changes: object) -> Run:
             **changes,
         }
     )
-
-
-def bits(module: torch.nn.Module) -> torch.Tensor:
-    return torch.cat([weight.detach().flatten() for weight in module.parameters()])
-
-
-def trained(run: Run, steps: int = 2) -> Trainer:
-    trainer = Trainer(run)
-    for _ in range(steps):
-        trainer.advance()
-    return trainer
 
 
 # Limiting cases.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from gimbal.records import AbstractDecisions
 
@@ -40,13 +40,9 @@ class SeveralKinds(AbstractDecisions):
         there = part_M.unique().tolist()
         if len(there) == 1:
             return self.parts[there[0]].select(place_M)
-        new_M = torch.zeros_like(place_M)
-        for number in there:
-            own_M = part_M == number
-            new_M[own_M] = torch.arange(int(own_M.sum()), device=new_M.device)
         number_M = torch.searchsorted(torch.tensor(there, device=part_M.device), part_M)
         chosen = tuple(self.parts[number].select(place_M[part_M == number]) for number in there)
-        return SeveralKinds(parts=chosen, part_N=number_M, place_N=new_M)
+        return SeveralKinds(parts=chosen, part_N=number_M, place_N=_places(number_M))
 
     @classmethod
     def stack(cls, items: Sequence[AbstractDecisions]) -> AbstractDecisions:
@@ -63,9 +59,11 @@ def together(rows: Sequence[AbstractDecisions]) -> AbstractDecisions:
     if len(kinds) == 1:
         return kinds[0].stack(rows)
     part_N = torch.tensor([kinds.index(type(row)) for row in rows])
-    place_N = torch.zeros_like(part_N)
-    for number in range(len(kinds)):
-        own_N = part_N == number
-        place_N[own_N] = torch.arange(int(own_N.sum()))
     parts = tuple(kind.stack([row for row in rows if type(row) is kind]) for kind in kinds)
-    return SeveralKinds(parts=parts, part_N=part_N, place_N=place_N)
+    return SeveralKinds(parts=parts, part_N=part_N, place_N=_places(part_N))
+
+
+def _places(part_N: Int[Tensor, " N"]) -> Int[Tensor, " N"]:
+    """The number of each row among those of its part."""
+    one_hot_NP = nn.functional.one_hot(part_N)
+    return one_hot_NP.cumsum(0).gather(1, part_N[:, None])[:, 0] - 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -11,8 +10,9 @@ from gimbal.policies.denoiser import LABEL, Denoiser
 from gimbal.policies.paths import NO_LABEL
 from gimbal.records import Episode
 from gimbal.workflows.base import AbstractWorkflow, Attempt, Draw, Steps
+from gimbal.workflows.plan_and_execute import PLANNER, check_plan, handed
 
-PLANNER, PAINTER = "planner", "painter"
+PAINTER = "painter"
 NAMED = "named"  # in a picture's scores: whether the words named its class
 
 
@@ -39,12 +39,7 @@ class PlanAndDraw(AbstractWorkflow):
     classes: int = 10
 
     def __post_init__(self) -> None:
-        try:
-            groups = re.compile(self.plan).groups
-        except re.error as error:
-            raise ValueError(f"PlanAndDraw.plan is {self.plan!r}, which is no regular expression: {error}") from error
-        if groups < 1:
-            raise ValueError(f"PlanAndDraw.plan is {self.plan!r}; it must have a group, such as (\\d+), of the class")
+        check_plan("PlanAndDraw", self.plan, r"(\d+), of the class")
         if self.classes < 1:
             raise ValueError(f"PlanAndDraw.classes is {self.classes}; it must be at least 1")
 
@@ -74,8 +69,7 @@ class PlanAndDraw(AbstractWorkflow):
         if not isinstance(begin, Draw):
             raise ValueError("PlanAndDraw cannot begin in the middle of a row: leave it out of workflows that fork")
         planned = yield replace(begin, role=PLANNER)
-        found = re.findall(self.plan, planned.text)
-        last = "" if not found else found[-1] if isinstance(found[-1], str) else found[-1][0]
+        last = handed(self.plan, planned.text) or ""
         named = int(last) if last.isdecimal() and int(last) < self.classes else NO_LABEL
         task = replace(attempt.task, columns={**attempt.task.columns, LABEL: named})
         drawn = yield Draw(task=task, sample=attempt.sample, sampling=None, role=PAINTER)

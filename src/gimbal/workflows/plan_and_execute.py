@@ -37,16 +37,7 @@ class PlanAndExecute(AbstractWorkflow):
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        try:
-            groups = re.compile(self.plan).groups
-        except re.error as error:
-            raise ValueError(
-                f"PlanAndExecute.plan is {self.plan!r}, which is no regular expression: {error}"
-            ) from error
-        if groups < 1:
-            raise ValueError(
-                f"PlanAndExecute.plan is {self.plan!r}; it must have a group, such as (.+), of what is handed over"
-            )
+        check_plan("PlanAndExecute", self.plan, "(.+), of what is handed over")
 
     @property
     def players(self) -> frozenset[str]:
@@ -65,10 +56,27 @@ class PlanAndExecute(AbstractWorkflow):
         begin = attempt.begin(stop=self.stop)
         planned = yield replace(begin, role=PLANNER) if isinstance(begin, Draw) else begin
         planned = replace(planned, stop="stop") if planned.stop == "paused" else planned
-        found = re.findall(self.plan, planned.text)
-        return planned, None if not found else found[-1] if isinstance(found[-1], str) else found[-1][0]
+        return planned, handed(self.plan, planned.text)
 
     def executed(self, attempt: Attempt, template: str, told: Mapping[str, str]) -> Draw:
         """The call of the executor, by a template."""
         task = asked_by(template, attempt.task, told)
         return Draw(task=task, sample=attempt.sample, sampling=attempt.sampling, role=EXECUTOR)
+
+
+def check_plan(workflow: str, plan: str, wanted: str) -> None:
+    """Refuses a pattern that is none, or has no group; ``wanted`` is an example of one, and of what."""
+    try:
+        groups = re.compile(plan).groups
+    except re.error as error:
+        raise ValueError(f"{workflow}.plan is {plan!r}, which is no regular expression: {error}") from error
+    if groups < 1:
+        raise ValueError(f"{workflow}.plan is {plan!r}; it must have a group, such as {wanted}")
+
+
+def handed(plan: str, text: str) -> str | None:
+    """What the first group of the pattern finds in the text, at the last place; None where it finds nothing."""
+    found = re.findall(plan, text)
+    if not found:
+        return None
+    return found[-1] if isinstance(found[-1], str) else found[-1][0]
