@@ -51,6 +51,7 @@ from gimbal.objectives.base import AbstractMask
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
 from gimbal.objectives.surrogates.total_ratio_weight import TotalRatioWeight
 from gimbal.objectives.surrogates.turn_sweep import TurnSweep
+from gimbal.policies.control import CONFIG
 from gimbal.policies.denoiser import Denoiser
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.least import LeastValues
@@ -148,6 +149,12 @@ def of_named_classes(directory):
     return replace(streams(), policy=Denoiser(model=str(directory)))
 
 
+def of_saved_policy(directory):
+    """It begins with a policy that was saved with one hidden layer of 8."""
+    (directory / CONFIG).write_text('{"observations": 3, "actions": 1, "hidden": [8], "normalize": false}')
+    return replace(sac(), policy=sac().policy.at(directory))
+
+
 def drawn_by(policy):
     run = unigrpo()
     own = run.separate["painter"]
@@ -171,6 +178,7 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
         *DENOISING.values(),
         named := of_named_classes(tmp_path),
         drawn_by(named.policy),
+        of_saved_policy(tmp_path),
         *wrong_recordings.runs(tmp_path).values(),
     )
     heard += [verdict.reason for run in others for verdict in verdicts(run)]
@@ -488,6 +496,17 @@ def test_a_flow_that_nobody_trained_is_advised_against(tmp_path):
     (said,) = check(UNTRAINED)
     assert "policy.flow=runs/RUN/model, of a run of idql" in said
     assert check(replace(UNTRAINED, policy=replace(UNTRAINED.policy, flow=str(tmp_path)))) == []
+
+
+def test_what_a_saved_policy_decides_is_told(tmp_path):
+    run = of_saved_policy(tmp_path)
+    (told,) = (verdict.reason for verdict in verdicts(run) if "stays so" in verdict.reason)
+    assert (
+        told
+        == f"policy.model={tmp_path} was saved with hidden [8], and stays so: policy.hidden as given here changes nothing"
+    )
+    alike = replace(run, policy=replace(run.policy, hidden=(8,)))
+    assert not any("stays so" in verdict.reason for verdict in verdicts(alike))
 
 
 def test_recorded_data_that_are_wrong_are_refused_and_others_are_not(tmp_path):

@@ -378,6 +378,20 @@ def read_config(directory: str, field: str = "policy.model") -> dict[str, Any]:
     return found
 
 
+def unread(spec: AbstractPolicySpec) -> dict[str, Any]:
+    """What was saved in a control specification's directory ``model`` of each field that says something else here, and so has no
+    effect; sizes apart, which the environment decides."""
+    model = vars(spec).get("model")
+    if spec.family.sampling is not StepSampling or not model or not (Path(model) / CONFIG).is_file():
+        return {}
+    own = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(spec).items()}
+    return {
+        name: value
+        for name, value in read_config(model).items()
+        if name in own.keys() - {"observations", "actions"} and own[name] != value
+    }
+
+
 def read_tensors(directory: str) -> dict[str, Tensor]:
     """The weights saved in this directory, by their names."""
     from safetensors import SafetensorError

@@ -88,6 +88,7 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
     yield from _alike(whole)
     yield from _twice(run)
     yield from policies.begins(run)
+    yield from policies.unread(run)
     yield from named_apart(run.rewards, "reward")
     if run.held_out is not None and run.held_out.rewards is not None:
         yield from named_apart(run.held_out.rewards, "held_out.rewards")

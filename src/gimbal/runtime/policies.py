@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +20,7 @@ from gimbal.learning.separate import SeparateWeights
 from gimbal.learning.updates.base import POLICY
 from gimbal.learning.updates.off_policy import AbstractOnDecisions
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient
+from gimbal.policies import control
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec
 from gimbal.runtime import checkpoint
 from gimbal.runtime.run import AbstractRun, Run, UpdateRun
@@ -63,6 +65,16 @@ def begins(run: AbstractRun) -> Iterator[Verdict]:
         yield Advice(
             f"update.begin_from goes on from a run that has learned, and update.explore begins at {explore.first:g} as for one that "
             f"knows nothing: update.explore.first={explore.last:g} keeps to what it learned"
+        )
+
+
+def unread(run: AbstractRun) -> Iterator[Advice]:
+    """What a control run says of its policy that the saved one it begins with decides."""
+    if saved := control.unread(run.policy):
+        values = " and ".join(f"{name} {json.dumps(value)}" for name, value in sorted(saved.items()))
+        fields = " and ".join(f"policy.{name}" for name in sorted(saved))
+        yield Advice(
+            f"policy.model={vars(run.policy)['model']} was saved with {values}, and stays so: {fields} as given here changes nothing"
         )
 
 
