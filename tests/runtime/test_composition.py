@@ -62,6 +62,7 @@ from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.dqn import dqn
 from gimbal.recipes.papers.control.dsrl import dsrl
 from gimbal.recipes.papers.control.expo import expo
+from gimbal.recipes.papers.control.gcsl import gcsl
 from gimbal.recipes.papers.control.her import her
 from gimbal.recipes.papers.control.mbpo import mbpo
 from gimbal.recipes.papers.control.pde_refiner import pde_refiner
@@ -174,6 +175,7 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
         residual(),  # of no base
         CRITICS_ALONE,
         EXPLORING,
+        ITSELF,
         *OFF_POLICY.values(),
         *DENOISING.values(),
         named := of_named_classes(tmp_path),
@@ -193,6 +195,7 @@ CRITICS_ALONE = replace(iql(), update=replace(iql().update, begin_from="runs/RUN
 EXPLORING = replace(
     td3(), policy=td3().policy.at(Path("runs/RUN/model")), update=replace(td3().update, begin_from="runs/RUN")
 )
+ITSELF = replace(gcsl(), store=replace(gcsl().store, hindsight=None))  # clones what it does
 UNTRAINED = dsrl()  # steers a flow that nobody trained
 OFF_POLICY = {  # what is refused of runs that learn from single decisions, by how it is said
     r"store='Transitions\(\)'": replace(sac(), store=Buffer()),
@@ -496,6 +499,11 @@ def test_a_flow_that_nobody_trained_is_advised_against(tmp_path):
     (said,) = check(UNTRAINED)
     assert "policy.flow=runs/RUN/model, of a run of idql" in said
     assert check(replace(UNTRAINED, policy=replace(UNTRAINED.policy, flow=str(tmp_path)))) == []
+
+
+def test_a_policy_that_clones_itself_is_advised_against():
+    assert ["imitates what it does already" in reason for reason in check(ITSELF)] == [True]
+    assert check(gcsl()) == []
 
 
 def test_what_a_saved_policy_decides_is_told(tmp_path):

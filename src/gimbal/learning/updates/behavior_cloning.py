@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.composition import Advice, Composition, Refusal, Verdict
+from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
 from gimbal.learning.updates.off_policy import AbstractOnDecisions, counted_of, means, steps_of
 from gimbal.policies.control import AbstractControlPolicy
@@ -37,6 +38,11 @@ class BehaviorCloning(AbstractOnDecisions):
             yield Refusal(
                 "BehaviorCloning makes recorded choices likelier, but Greedy takes its largest value: set "
                 "policy='Categorical(observations=..., actions=...)'"
+            )
+        if any(store.hindsight is None and store.prior is None for store in whole.all(Transitions)):
+            yield Advice(
+                "BehaviorCloning on the policy's own steps imitates what it does already: store.hindsight='Hindsight(goals=1000)' in "
+                "an environment with goals, or tasks='Minari(dataset=...)' for recorded steps"
             )
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
