@@ -136,9 +136,6 @@ class Selection:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.began, self.sums = dict(state["began"]), {k: list(v) for k, v in state["sums"].items()}
-        if "tasks" not in state:  # an older checkpoint: pending groups count without their task
-            self.pending = {index: ("", [n, *sums, d, late]) for index, (d, late, n, *sums) in state["pending"].items()}
-            return
         self.pending = {index: (task, list(sums)) for index, (task, sums) in state["pending"].items()}
         self.asked, (self.smallest, self.largest) = list(state["asked"]), state["sizes"]
         self.tasks = {task: list(sums) for task, sums in state["tasks"].items()}
