@@ -55,7 +55,7 @@ class HeldOut:
     tasks: AbstractTasks
     samples: int = 4
     every: int = 0
-    save_best: str = "no"
+    save_best: str | None = None
     engine: AbstractEngineSpec | None = None
     workflow: AbstractWorkflow | None = None
     rewards: tuple[AbstractReward, ...] | None = None
@@ -67,14 +67,15 @@ class HeldOut:
             )
         figures = ("score", "greedy_score", "success", "greedy_success", "greedy", "loss")
         figures += tuple(f"pass@{k}" for k in KS if k <= self.samples)
-        if self.save_best not in ("no", *figures) and "/" not in self.save_best:  # one with a bar is named by a reward
+        best = self.save_best
+        if best is not None and best not in figures and "/" not in best:  # one with a bar is named by a reward
             raise ValueError(
-                f"held_out.save_best is {self.save_best}; it must be no or one of {', '.join(figures)}, or a figure of a reward, "
+                f"held_out.save_best is {best}; it must be none or one of {', '.join(figures)}, or a figure of a reward, "
                 "as data/coverage is one of DigitDistance"
             )
-        if self.save_best != "no" and not self.every:
+        if best is not None and not self.every:
             raise ValueError(
-                f"held_out.save_best={self.save_best} needs evaluations during training, but held_out.every is 0: set held_out.every=10"
+                f"held_out.save_best={best} needs evaluations during training, but held_out.every is 0: set held_out.every=10"
             )
 
 
