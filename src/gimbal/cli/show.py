@@ -137,9 +137,10 @@ def described(part: type) -> str:
     """Its docstring, and those of its bases that explain fields it inherits."""
     import inspect
 
-    bases = [
-        base for base in part.__mro__[1:] if "__annotations__" in vars(base) and base.__module__.startswith("gimbal.")
-    ]
+    def explains(base: type) -> bool:
+        return bool(vars(base).get("__dataclass_fields__", {}).keys() & vars(base).get("__annotations__", {}).keys())
+
+    bases = filter(explains, part.__mro__[1:])
     return "\n\n".join(filter(None, map(inspect.getdoc, (part, *bases))))
 
 

@@ -109,13 +109,9 @@ class AbstractRun(ABC):
     num_generations: int = 8  # rollouts in a group
     max_staleness: int = 1  # learner versions that a decision may be old; 0 is synchronous
     staleness: AbstractStaleness = Pace()  # the rule that keeps max_staleness
-    ahead: Literal["ready", "full"] = (
-        "ready"  # when the learner steps: once a batch is ready, or once samplers are max_staleness ahead
-    )
+    ahead: Literal["ready", "full"] = "ready"  # learn at once, or when samplers are max_staleness ahead
     oversampling: float = 1.0  # groups dispatched per group wanted, if filters drop some; surplus groups are dropped
-    surplus: Literal["wait", "recycle"] = (
-        "wait"  # of unfinished groups: the learner waits for them, or their tasks restart later
-    )
+    surplus: Literal["wait", "recycle"] = "wait"  # for unfinished groups; or their tasks restart later
     max_empty_batches: int = 10  # the run stops with advice after this many batches of dropped groups in a row
 
     store: AbstractStoreSpec = Once()  # which rollouts are kept and trained on again
