@@ -33,8 +33,8 @@ class DisturbedPolicy(AbstractRealPolicy):
         super().__init__()
         if not 0 < disturbances < actions:
             raise ValueError(
-                f"the environment takes {actions} numbers, of which policy.disturbances={disturbances} are a disturbance; it is at least "
-                "1, and leaves one at least to the actor"
+                f"the environment takes {actions} numbers, of which policy.disturbances={disturbances} are a disturbance; it is at "
+                "least 1, and leaves one at least to the actor"
             )
         self.config = {
             "observations": observations,
