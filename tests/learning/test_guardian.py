@@ -86,13 +86,43 @@ def test_an_imagined_step_outside_costs_its_price_and_no_other():
     x = torch.cat([steps.observation_NSO, steps.action_NSA], -1)
     outside = (support(x.flatten(0, 1)) > 1).reshape(given.shape) & given.mask_NS
     imagined = torch.arange(4)[:, None] >= 2  # two real rows, and two branches of three steps
-    assert 0 < (outside & imagined).sum() and (outside & ~imagined).any(), "the real step outside costs nothing"
+    assert (outside & imagined).sum() > 0 and (outside & ~imagined).any(), "the real step outside costs nothing"
     torch.testing.assert_close(given.reward_NS, plain.reward_NS - 2.5 * (outside & imagined))
     torch.testing.assert_close(steps.observation_NSO, plain.decisions.observation_NSO)
     batch = ready(learner, drawn())
     told = [loss.metrics for loss in learner.method.losses(learner.models, batch)]
     share = [metrics["guard/outside"] for metrics in told if "guard/outside" in metrics]
     assert len(share) == 1 and 0 < share[0] <= 1 and int(batch.facts[BEGINS].sum()) == 2
+
+
+def far(next_KO):
+    return next_KO[:, 0].abs() > 0.5
+
+
+def wrong(next_KO):
+    return next_KO[:, 0]
+
+
+def test_a_step_that_breaks_the_limit_costs_its_penalty_wherever_it_is_from():
+    spec = replace(GUARDED, guard=Guardian(price=0.0, unsafe=far, penalty=4.0))
+    assert spec.guard.unsafe == "test_guardian:far"
+    learner, free = learner_of(spec), learner_of(replace(GUARDED, guard=None))
+    given, plain = (made.method._imagined(made.models, ready(made, drawn())) for made in (learner, free))
+    broken = (given.decisions.next_NSO[..., 0].abs() > 0.5) & given.mask_NS
+    assert broken[:2].any() and broken[2:].any() and not broken[given.mask_NS].all()
+    torch.testing.assert_close(given.reward_NS, plain.reward_NS - 4.0 * broken)
+    told = [loss.metrics for loss in learner.method.losses(learner.models, ready(learner, drawn()))]
+    assert sum("guard/unsafe" in metrics for metrics in told) == 1
+    share = next(metrics["guard/unsafe"] for metrics in told if "guard/unsafe" in metrics)
+    assert share == pytest.approx(float(broken[2:].float().mean()))
+
+
+def test_a_rule_that_answers_otherwise_is_refused():
+    learner = learner_of(replace(GUARDED, guard=Guardian(unsafe=wrong)))
+    with pytest.raises(
+        ValueError, match=r"guard\.unsafe returned Tensor for 2 observations; it must return a bool tensor"
+    ):
+        learner.method._imagined(learner.models, ready(learner, drawn()))
 
 
 def test_without_a_price_rewards_are_as_they_are():
@@ -114,6 +144,8 @@ def test_without_a_price_rewards_are_as_they_are():
         ({"coverage": 0.0}, "coverage 0.0, a share"),
         ({"ridge": 0.0}, "ridge 0.0, which is above 0"),
         ({"price": -1.0}, "price is -1.0"),
+        ({"penalty": math.inf}, "penalty is inf"),
+        ({"unsafe": "far"}, r"unsafe is 'far'; it is a function of next observations \(file\.py:function\)"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(wrong, said):

@@ -14,8 +14,8 @@ TORQUE, FASTEST, GRAVITY, STEP = 2.0, 8.0, 10.0, 0.05  # of the motor; of the sp
 
 class PushedPendulum(gymnasium.Env):
     """gymnasium's Pendulum-v1 (mass and length 1, cut off after 200 steps; the same reward) with a torque from outside. It begins at an
-    angle of at most ``spread``, by default any. Two numbers act: the motor's torque, from -2 to 2, and the disturber's push,
-    from -1 to 1, which acts ``reach`` times as strongly and costs nothing.
+    angle of at most ``spread``, by default any, and a speed of at most that, or 1. Two numbers act: the motor's torque, from -2 to
+    2, and the disturber's push, from -1 to 1, which acts ``reach`` times as strongly and costs nothing.
 
     Pushes of its own, for tests and for training by chance, are added (torques, by attributes, 0 by default): ``steady``, the same all
     the time; ``wave``, the size of a sine of 40 steps; ``gust``, the size of blows that last ten steps, one way, the other way or
@@ -40,7 +40,7 @@ class PushedPendulum(gymnasium.Env):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
-        drawn = self.np_random.uniform(-1, 1, 2) * (self.spread, 1.0)
+        drawn = self.np_random.uniform(-1, 1, 2) * (self.spread, min(self.spread, 1.0))
         self.angle, self.speed = (float(x) for x in (options or {}).get("begin", drawn))
         self.side, self.phase, self.steps = float(self.np_random.choice((-1, 1))), self.np_random.uniform(0, 40), 0
         return self.seen, {}

@@ -27,9 +27,9 @@ from gimbal.records import TrainBatch
 
 WORLD, GUARD = "world", "guard"
 # Facts: what the steps of a branch need, [N, 1, h, ...] under this and its name; rows that ``inside`` learns from; where branches
-# begin, [N]; what a real step weighs in the world's loss, and an imagined one among all of them; and whether it is outside.
+# begin, [N]; what a real step weighs in the world's loss, an imagined one among all of them; and what is told of those.
 BRANCH, USED, BEGINS, WEIGHT = "branch/", "imagined/used", "imagined/begins", "world/weight"
-SHARE, OUTSIDE = "imagined/weight", "guard/outside"
+SHARE, OUTSIDE, UNSAFE = "imagined/weight", "guard/outside", "guard/unsafe"
 ACTION, NOISE, PICK = "noise/action", "noise/world", "noise/member"  # of a branch
 
 
@@ -161,7 +161,7 @@ class Dyna(AbstractUpdate):
         weight_K, (loss_K, told) = counted_of(batch)(batch.facts[WEIGHT]), fitting(models[WORLD], batch)
         yield Loss(of=(WORLD,), value=(weight_K * loss_K).sum(), metrics=means(weight_K, told))
         batch = self._imagined(models, batch) if self._imagines else batch
-        told = {OUTSIDE: float(batch.facts[OUTSIDE].sum())} if OUTSIDE in batch.facts else {}
+        told = {name: float(batch.facts[name].sum()) for name in (OUTSIDE, UNSAFE) if name in batch.facts}
         for loss in self.inside.losses(models, batch):
             yield replace(loss, metrics={**loss.metrics, **told})
             told = {}
@@ -173,26 +173,27 @@ class Dyna(AbstractUpdate):
         real, begun = (kept.nonzero()[:, 0] for kept in (used_N & ~begins_N, begins_N))
         if none := not len(real) + len(begun):  # a micro-batch of rows that only the world learns from
             real = real.new_zeros(1)
-        parts, outside = [], torch.zeros((), device=batch.mask_NS.device)
+        parts, shares = [], {}
         if len(real):
             rows = batch.select(real)
-            parts.append((steps_of(rows), rows.column("reward_NS", self), rows.mask_NS & (not none)))
+            reward_N1 = rows.column("reward_NS", self)
+            if self.guard is not None:
+                reward_N1 = reward_N1 - self.guard.penalty * models.parts[GUARD].unsafe(steps_of(rows))
+            parts.append((steps_of(rows), reward_N1, rows.mask_NS & (not none)))
         if len(begun):
             branches, reward_Bh = self._branches(models, batch.select(begun))
             if self.guard is not None:
-                seen_and_done = torch.cat([branches.observation_NSO, branches.action_NSA], -1)
-                outside_Bh = (models.parts[GUARD](seen_and_done.flatten(0, 1)) > 1).view_as(
-                    reward_Bh
-                ) & branches.real_NS
-                reward_Bh = reward_Bh - self.guard.price * outside_Bh
-                outside = (batch.facts[SHARE][begun, None] * outside_Bh).sum()
+                guard, share_B1 = models.parts[GUARD], batch.facts[SHARE][begun, None]
+                outside_Bh, unsafe_Bh = guard.outside(branches), guard.unsafe(branches)
+                reward_Bh = reward_Bh - self.guard.price * outside_Bh - self.guard.penalty * unsafe_Bh
+                shares = {OUTSIDE: (share_B1 * outside_Bh).sum(), UNSAFE: (share_B1 * unsafe_Bh).sum()}
             parts.append((branches, reward_Bh, branches.real_NS))
         kept = torch.cat([real, begun])
         facts = {name.removeprefix(BRANCH): x[kept, 0] for name, x in batch.facts.items() if name.startswith(BRANCH)}
         decisions, rewards, masks = zip(*parts, strict=True)
         width = max(len(mask_NS[0]) for mask_NS in masks)
         facts |= {name: x[kept] for name, x in batch.facts.items() if name == MOVE}
-        facts |= {OUTSIDE: (outside / len(kept)).expand(len(kept))} if self.guard is not None else {}
+        facts |= {name: (share / len(kept)).expand(len(kept)) for name, share in shares.items()}
         return TrainBatch(
             mask_NS=torch.cat([wide(x, width) for x in masks]),
             reward_NS=torch.cat([wide(x, width) for x in rewards]),
