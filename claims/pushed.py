@@ -20,8 +20,8 @@ falls, so a figure is mostly a share of falls. The paper's robots, forces in thr
 
 Written before its runs, after single pilots of seed 100 at 3e-3, gust 1.35: -208 *plain*, -356 *free*, -385 with attenuation 1, -76
 with .3; under steady 1.4 and a wave of 2 all fell (-786 to -1,434). From any angle, instead of upright, nothing was learned in time
-to compare. A first form, with the smaller size of each kind alone and the rates 1e-3, 3e-3 and 1e-2, was stopped after the six tuning
-runs of *bounded* and *free*: at 1e-2 both were near 0 (-1.6 and -23), so that nothing could be above. The larger sizes and the larger
+to compare. A first form, with the smaller size of each kind alone and the rates 1e-3, 3e-3 and 1e-2, was stopped in its tuning, after seven
+runs: at 1e-2 *bounded* and *free* were near 0 (-1.6 and -23), so that nothing could be above. The larger sizes and the larger
 rate were added then.
 
     python claims/pushed.py       # goes on from claims/pushed.json; about seven minutes of one core
