@@ -90,6 +90,7 @@ class Supported:
         """q of each."""
         if not self.fitted:
             return x_KX.new_zeros(len(x_KX))
+        self.fitted = {name: x.to(x_KX.device) for name, x in self.fitted.items()}  # a checkpoint's are in main memory
         found_K = self._distances(self._products(x_KX.double())) / self.fitted["kappa"]
         return found_K.to(x_KX.dtype)
 

@@ -34,8 +34,8 @@ def h_infinity() -> UpdateRun:
             advantage=GAE(gamma=0.9, lam=0.95),
             controllers={"multiplier": Lagrangian(signal="excess/mean", limit=0.0, rate=0.01, initial=0.0, high=5.0)},
             optimization=Optimization(
-                learning_rate=3e-3,
-                critic_learning_rate=3e-3,
+                learning_rate=1e-2,
+                critic_learning_rate=1e-2,
                 beta2=0.999,
                 decay="linear",
                 max_grad_norm=0.5,
