@@ -83,6 +83,7 @@ import offline  # noqa: E402
 import offline_page  # noqa: E402
 import prior  # noqa: E402
 import proposals  # noqa: E402
+import pushed  # noqa: E402
 import residual  # noqa: E402
 import reviews  # noqa: E402
 import reward_gradients  # noqa: E402
@@ -194,6 +195,7 @@ VOTES = {
     "pruned": "pruned",
     "steps": "steps",
 }
+PUSHED = {name: name for name in ("return", "steady", "wave", "gust", "push", "gain")} | {"seconds of CPU": "cpu"}
 BALANCE = {name: name for name in ("score", "fitted", "error")}
 FLOWS = {name: name for name in ("overlap", "modes", "reward")}
 MASKED = {
@@ -274,6 +276,7 @@ def pages() -> dict[str, str]:
         tuned(robust, "Caution where transitions are not as they were", ROBUST),
         tuned(collected, "Ten samples of everything", COLLECTED),
         tuned(families, "Worst cases of a family, one at a time", FAMILIES),
+        tuned(pushed, "Pushes of kinds that were not trained on", PUSHED),
         two_modes_page.section(campaign.load(two_modes.RECORD)),
         tuned(proposals, "A choice among a flow's proposals", PROPOSALS),
         gardo_page.section(campaign.load(gardo.RECORD)),

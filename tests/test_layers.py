@@ -68,7 +68,15 @@ ONLY = {
 # Environments of our own are of its class.
 WORLDS = {
     ("gymnasium", f"environments/{name}.py")
-    for name in ("bounded_cart", "coupled_bandit", "hypergrid", "point_maze", "point_reach", "tabular")
+    for name in (
+        "bounded_cart",
+        "coupled_bandit",
+        "hypergrid",
+        "point_maze",
+        "point_reach",
+        "pushed_pendulum",
+        "tabular",
+    )
 }
 FILES = sorted(SOURCE.rglob("*.py"))
 

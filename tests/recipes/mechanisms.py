@@ -91,6 +91,8 @@ BLIND = replace(recipes.function("skill_r1")().workflow, past="")  # of what cam
 BY_OUTCOME = replace(recipes.function("inspector")().workflow, residual=False)
 FLAT = replace(recipes.function("mars2")().workflow, deepest=1)
 UNEDITED = replace(recipes.function("mem_act")().workflow, edit="(never)")  # a sliding window
+GUARDED = recipes.function("ogsrl")().update
+OUT_OF_BOUNDS = replace(GUARDED, guard=replace(GUARDED.guard, unsafe=""), controllers={})
 THREE_TERMS = {"min_terms": 3, "max_terms": 3, "min_digits": 2, "max_digits": 2}
 FEW_TASKS = {ReasoningGym: {"size": 32}}  # of which a small run takes an eighth, so that they come again at once
 LATE = {"optimization.learning_rate": Delayed(steps=1, after=1e-4)}
@@ -631,6 +633,21 @@ MECHANISMS: dict[str, Mechanism] = {
         3,
         sooner={Transitions: {"minibatch": 32, "learning_starts": 0, "update_to_data": 1.0}},
         update=above("imagined/share").by(update=recipes.function("sac")().update),
+    ),
+    "h_infinity": of(
+        "pendulum",
+        3,
+        update=differs("excess/mean").by(update=replace(recipes.function("h_infinity")().update, attenuation=0.0)),
+        multiplier=above("control/multiplier").by(
+            update=replace(recipes.function("h_infinity")().update, controllers={})
+        ),
+    ),
+    "ogsrl": of(
+        "fisor",
+        2,
+        sooner=FEW_RECORDED,
+        guard=above("guard/outside").by(update=replace(GUARDED, guard=None, controllers={})),
+        limit=above("guard/unsafe").by(update=OUT_OF_BOUNDS),
     ),
     "her": of(
         "sac",

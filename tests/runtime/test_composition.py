@@ -36,6 +36,7 @@ from gimbal.engines.native import Native
 from gimbal.engines.unmasking import Unmasking
 from gimbal.environments.conditions import Conditions
 from gimbal.environments.gym import Gymnasium
+from gimbal.learning.guardian import Guardian
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.sampling_version import SamplingVersion
@@ -63,6 +64,7 @@ from gimbal.recipes.papers.control.dqn import dqn
 from gimbal.recipes.papers.control.dsrl import dsrl
 from gimbal.recipes.papers.control.expo import expo
 from gimbal.recipes.papers.control.gcsl import gcsl
+from gimbal.recipes.papers.control.h_infinity import h_infinity
 from gimbal.recipes.papers.control.her import her
 from gimbal.recipes.papers.control.mbpo import mbpo
 from gimbal.recipes.papers.control.pde_refiner import pde_refiner
@@ -268,6 +270,10 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
         sac(), engine=Episodes(correlation=0.9), held_out=replace(sac().held_out, engine=None)
     ),
     "samples real steps from a buffer, but Once is not one": replace(mbpo(), store=Once()),
+    r"a buffer's are not: store='Recordings\(\)'.*update\.guard=none": replace(
+        mbpo(), update=replace(mbpo().update, guard=Guardian())
+    ),
+    r"its disturber, and Gaussian has none: policy='Disturbed": replace(h_infinity(), policy=pendulum().policy),
     r"learns no world from them: set store.path=1": replace(sac(), store=Transitions(path=5)),
     r"set store\.path=1, or world\.refine=\(\)": replace(pde_refiner(), store=replace(pde_refiner().store, path=5)),
     "learns what follows a single step, but store.n is 3": replace(mbpo(), store=Transitions(n=3)),

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 from jaxtyping import Bool, Float
+from torch import Tensor
 
 STEP, FASTEST = 0.1, 2.0  # seconds of a step; the largest speed
 EDGE, WALL = 1.0, 1.5  # how far from the middle it may be, and can be
@@ -68,6 +69,11 @@ def feasible(state_K2: Float[np.ndarray, "K 2"]) -> Bool[np.ndarray, " K"]:
         state_K2 = pushed(state_K2, np.clip(-state_K2[:, 1] / STEP, -1, 1))
         kept_K &= np.abs(state_K2[:, 0]) <= EDGE
     return kept_K
+
+
+def out_of_bounds(next_KO: Float[Tensor, "K O"]) -> Bool[Tensor, " K"]:
+    """Whether a cart that is observed so is further out than it may be: the rule of a ``Guardian``."""
+    return next_KO[:, 0].abs() > EDGE
 
 
 def grid(places: int = 61, speeds: int = 61) -> Float[np.ndarray, "K 2"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -12,21 +12,24 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gimbal import ops
-from gimbal.composition import FOLLOWS, Composition, Verdict
+from gimbal.composition import FOLLOWS, Composition, Refusal, Verdict
+from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import FRESH, MOVE
+from gimbal.learning.guardian import Guardian, Supported
 from gimbal.learning.method import Optimization
 from gimbal.learning.updates.base import AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
-from gimbal.learning.updates.model_learning import fitting, foreseen, refining, single_steps
+from gimbal.learning.updates.model_learning import fitting, foreseen, fresh, refining, single_steps
 from gimbal.learning.updates.off_policy import AbstractOffPolicy, counted_of, means, steps_of
 from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.control import AbstractControlPolicy, Steps
 from gimbal.policies.dynamics import Dynamics
 from gimbal.records import TrainBatch
 
-WORLD = "world"
+WORLD, GUARD = "world", "guard"
 # Facts: what the steps of a branch need, [N, 1, h, ...] under this and its name; rows that ``inside`` learns from; where branches
-# begin, [N]; and what a real step weighs in the world's loss.
+# begin, [N]; what a real step weighs in the world's loss, an imagined one among all of them; and what is told of those.
 BRANCH, USED, BEGINS, WEIGHT = "branch/", "imagined/used", "imagined/begins", "world/weight"
+SHARE, OUTSIDE, UNSAFE = "imagined/weight", "guard/outside", "guard/unsafe"
 ACTION, NOISE, PICK = "noise/action", "noise/world", "noise/member"  # of a branch
 
 
@@ -44,7 +47,8 @@ class Dyna(AbstractUpdate):
     A branch that reaches its horizon is truncated, not terminated: ``inside`` bootstraps from its last observation. Where the world
     ends it, later value counts as 0. Imagined steps are not kept: each branch is of the current policy.
 
-    Its predictions of newly arrived real steps are measured as in ``ModelLearning``.
+    Its predictions of newly arrived real steps are measured as in ``ModelLearning``. ``guard`` is for recorded data
+    (``store=Recordings()``): imagined steps that leave them cost (OGSRL).
 
     - ``share`` = 0 or ``horizon`` = 0: only ``inside``, bit for bit; the world is still learned.
     - ``share`` = 1: only imagined steps.
@@ -62,6 +66,7 @@ class Dyna(AbstractUpdate):
     horizon: int = 3
     share: float = 0.75
     world_learning_rate: float = 1e-3
+    guard: Guardian | None = None
     optimization: Optimization = field(init=False)  # that of ``inside``: there is one schedule
 
     def __post_init__(self) -> None:
@@ -82,7 +87,14 @@ class Dyna(AbstractUpdate):
         return frozenset({FOLLOWS})
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if isinstance(whole.run.store, Recordings):  # whose rows are single steps, all there from the first on
+            return
         yield from single_steps(self, whole, self.world)
+        if self.guard is not None:
+            yield Refusal(
+                "update.guard keeps imagined steps near data that are all there at the start, which a buffer's are not: "
+                "store='Recordings()' with tasks='Minari(dataset=...)', or update.guard=none"
+            )
 
     def models(self) -> dict[str, ModelSpec]:
         optimizer = self.inside.optimization.adamw(self.world_learning_rate)
@@ -93,7 +105,7 @@ class Dyna(AbstractUpdate):
         return self.inside.begin_from
 
     def init(self, models: Models) -> dict[str, Stateful]:
-        return self.inside.init(models)
+        return self.inside.init(models) | ({} if self.guard is None else {GUARD: Supported(self.guard)})
 
     def begun(self, models: Models) -> None:
         self.inside.begun(models)
@@ -104,6 +116,9 @@ class Dyna(AbstractUpdate):
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         told = foreseen(models[WORLD], batch)
+        if self.guard is not None and not models.parts[GUARD].fitted and (rows := fresh(batch)) is not None:
+            steps = steps_of(rows.to(models.device))
+            models.parts[GUARD].fit(torch.cat([steps.observation_NSO, steps.action_NSA], -1)[:, 0])
         batch, more = self.inside.prepare(models, batch)
         batch = batch.with_columns(refining(models, self.world, batch)).to(models.device)
         if self._imagines and not (MOVE in batch.facts and bool((batch.facts[MOVE] == FRESH).any())):
@@ -141,12 +156,17 @@ class Dyna(AbstractUpdate):
         used_Nh[: max(0, count - branches * h), 0] = True
         weight_Nh = ops.TokenMean()(used_Nh)
         facts = {BRANCH + "weight": weight_Nh[:, None], USED: used_Nh[:, 0], BEGINS: begins_N}
+        facts[SHARE] = begins_N / max(branches * h, 1)
         return minibatch.with_columns(facts), {"imagined/share": branches * h / float(used_Nh.sum())}
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
         weight_K, (loss_K, told) = counted_of(batch)(batch.facts[WEIGHT]), fitting(models[WORLD], batch)
         yield Loss(of=(WORLD,), value=(weight_K * loss_K).sum(), metrics=means(weight_K, told))
-        yield from self.inside.losses(models, self._imagined(models, batch) if self._imagines else batch)
+        batch = self._imagined(models, batch) if self._imagines else batch
+        told = {name: float(batch.facts[name].sum()) for name in (OUTSIDE, UNSAFE) if name in batch.facts}
+        for loss in self.inside.losses(models, batch):
+            yield replace(loss, metrics={**loss.metrics, **told})
+            told = {}
 
     @torch.no_grad()
     def _imagined(self, models: Models, batch: TrainBatch) -> TrainBatch:
@@ -155,18 +175,27 @@ class Dyna(AbstractUpdate):
         real, begun = (kept.nonzero()[:, 0] for kept in (used_N & ~begins_N, begins_N))
         if none := not len(real) + len(begun):  # a micro-batch of rows that only the world learns from
             real = real.new_zeros(1)
-        parts = []
+        parts, shares = [], {}
         if len(real):
             rows = batch.select(real)
-            parts.append((steps_of(rows), rows.column("reward_NS", self), rows.mask_NS & (not none)))
+            reward_N1 = rows.column("reward_NS", self)
+            if self.guard is not None:
+                reward_N1 = reward_N1 - self.guard.penalty * models.parts[GUARD].unsafe(steps_of(rows))
+            parts.append((steps_of(rows), reward_N1, rows.mask_NS & (not none)))
         if len(begun):
             branches, reward_Bh = self._branches(models, batch.select(begun))
+            if self.guard is not None:
+                guard, share_B1 = models.parts[GUARD], batch.facts[SHARE][begun, None]
+                outside_Bh, unsafe_Bh = guard.outside(branches), guard.unsafe(branches)
+                reward_Bh = reward_Bh - self.guard.price * outside_Bh - self.guard.penalty * unsafe_Bh
+                shares = {OUTSIDE: (share_B1 * outside_Bh).sum(), UNSAFE: (share_B1 * unsafe_Bh).sum()}
             parts.append((branches, reward_Bh, branches.real_NS))
         kept = torch.cat([real, begun])
         facts = {name.removeprefix(BRANCH): x[kept, 0] for name, x in batch.facts.items() if name.startswith(BRANCH)}
         decisions, rewards, masks = zip(*parts, strict=True)
         width = max(len(mask_NS[0]) for mask_NS in masks)
         facts |= {name: x[kept] for name, x in batch.facts.items() if name == MOVE}
+        facts |= {name: (share / len(kept)).expand(len(kept)) for name, share in shares.items()}
         return TrainBatch(
             mask_NS=torch.cat([wide(x, width) for x in masks]),
             reward_NS=torch.cat([wide(x, width) for x in rewards]),
