@@ -65,6 +65,7 @@ import grid  # noqa: E402
 import grid_page  # noqa: E402
 import group_matching  # noqa: E402
 import half_good  # noqa: E402
+import harness_edits  # noqa: E402
 import holds  # noqa: E402
 import holds_page  # noqa: E402
 import horizon  # noqa: E402
@@ -180,6 +181,7 @@ RULEBOOK = {"known": "known", "reward of readers": "aware", "of the others": "un
 INSPECTOR = {"right": "right", "without second tries": "alone", "seconds of CPU": "cpu"}
 SKILLS = {name + when: name + key for name in skills.NAMES for when, key in ((" before", "_before"), (", after", ""))}
 GRADED = {"success": "success", "steps kept": "steps", "of them right": "right"}
+HARNESS = {"score": "score", "bad, kept": "bad", "missed": "missed", "seconds of CPU": "cpu"}
 SWARM = {
     "mean of its marks": "mean",
     "at the end": "end",
@@ -236,6 +238,7 @@ def pages() -> dict[str, str]:
         tuned(inspector, "An inspector's reward", INSPECTOR),
         tuned(rulebook, "Rules that are read and then known", RULEBOOK),
         tuned(atoms, "Skills that are composed", ATOMS),
+        tuned(harness_edits, "Edits of a harness that say what they will fix", HARNESS),
         tuned(skills, "Skills that are revised by what came of them", SKILLS),
         tuned_page.section(
             balance, "Old data without a weight", BALANCE, balance.beside(campaign.load(balance.RECORD))
