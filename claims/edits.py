@@ -1,8 +1,9 @@
 """Does a model that learned programs as edits solve more tasks in 32 tries than one that learned them whole? (LintSeq)
 
-**Setting.** 150 functions of three to five lines, each asked for by what it makes of "1234" (``environments/string_programs.py``; drawn
-by the seed of the run). SFT of gimbal-tiny-memory from nothing, minibatches of 32, on 385,000 tokens of answers, so that a program is
-seen some sixty times whole. 64 held-out tasks ask for what no trained function makes; a program is right if it passes three tests.
+**Setting.** 150 functions of three to five lines, each asked for by what it makes of "1234" (``environments/string_programs.py``;
+drawn by the seed of the run). SFT of gimbal-tiny-memory from nothing, minibatches of 32, on 385,000 tokens of answers, so that a
+program is seen some sixty times whole. 64 held-out tasks ask for what no trained function makes; a program is right if it passes
+three tests.
 
 **Arms.** *whole*: the programs. *edits*: each in five sequences of edits that a linter finds clean (``EditSequences``), an answer a
 fifth longer; so fewer steps. Nothing else differs.
@@ -10,19 +11,19 @@ fifth longer; so fewer steps. Nothing else differs.
 **Figures.** pass@1 and pass@32 of 32 samples a task, at temperature 1.
 
 **Rule.** Each arm at the better of 1e-3 and 5e-3 by pass@32 of seed 100, then seeds 0 to 4. An arm is above another if the interval
-of the difference over all 25 pairs of seeds (exact, 96.8 %: the third from either end) lies above 0. *Edits solve more in 32 tries*:
-pass@32 of *edits* is above that of *whole*. *Edits are right more often at once*: the same of pass@1, at the rates that pass@32
-chose.
+of the difference over all 25 pairs of seeds (exact, 96.8 %: the third from either end) lies above 0. *Edits solve more in 32
+tries*: pass@32 of *edits* is above that of *whole*. *Edits are right more often at once*: the same of pass@1, at the rates that
+pass@32 chose.
 
-**Limits.** A model of 105,000 weights that has seen nothing but these programs and is far from solving such tasks at once; published
-are pretrained models of 150 million weights and more. Two rates; one number of tokens, at which *whole* has learned its programs by heart; one
-temperature. Five orders of each program are also more data: an arm of edits without the linter was not run, so what the linter does is not
-shown.
+**Limits.** A model of 105,000 weights that has seen nothing but these programs and is far from solving such tasks at once;
+published are pretrained models of 150 million weights and more. Two rates; one number of tokens, at which *whole* has learned its
+programs by heart; one temperature. Five orders of each program are also more data: an arm of edits without the linter was not run,
+so what the linter does is not shown.
 
-Written before its runs, after pilots at 5e-3. With 2,000 functions and held-out tasks of which nearly all were asked in training too,
-after 515,000 tokens *whole* had pass@1 .35 and pass@32 .86, *edits* .09 and .67, and edits without the linter .07 and .59: where
-the trained functions are what is asked, edits learn more slowly. With 300 functions and new tasks, after 770,000 tokens, *whole* .005 and .06,
-*edits* .014 and .23.
+Written before its runs, after pilots at 5e-3. With 2,000 functions and held-out tasks of which nearly all were asked in training
+too, after 515,000 tokens *whole* had pass@1 .35 and pass@32 .86, *edits* .09 and .67, and edits without the linter .07 and .59:
+where the trained functions are what is asked, edits learn more slowly. With 300 functions and new tasks, after 770,000 tokens,
+*whole* .005 and .06, *edits* .014 and .23.
 
     python claims/edits.py     # goes on from claims/edits.json; seven minutes of one idle core
 """

@@ -1,27 +1,28 @@
 """Is an edit of a harness better judged by what it said it would fix than by the score? (HarnessLoop, after AHE)
 
-**Setting.** No model: an agent is played by a table. 80 tasks in eight classes of ten; a task passes with probability .8 if its class
-works and .1 if not. At first six classes fail. Two attempts a task and evaluation. Sixteen edits, each proposed once, in an order by
-seed: *four good* ones make a class work; *two mixed* ones make a class work and break another, wholly or for four of its ten tasks;
-*three harmful* ones break a class; *three idle* ones change nothing; *four cluttering* ones take .02 from every task. Each edit says
-that it will fix ten tasks. Of those that fix a class eight are of that class, and of the others eight are of one class that fails at first;
-two are any tasks. So all edits look alike before they are tried, and the forecasts of the bad ones are wrong.
+**Setting.** No model: an agent is played by a table. 80 tasks in eight classes of ten; a task passes with probability .8 if its
+class works and .1 if not. At first six classes fail. Two attempts a task and evaluation. Sixteen edits, each proposed once, in an
+order by seed: *four good* ones make a class work; *two mixed* ones make a class work and break another, wholly or for four of its
+ten tasks; *three harmful* ones break a class; *three idle* ones change nothing; *four cluttering* ones take .02 from every task.
+Each edit says that it will fix ten tasks. Of those that fix a class eight are of that class, and of the others eight are of one
+class that fails at first; two are any tasks. So all edits look alike before they are tried, and the forecasts of the bad ones are
+wrong.
 
 **Arms** differ in which tasks an edit is held to (``HarnessLoop``), and have the same 17 evaluations. *forecast*: those that it
-named. *poor forecast*: the same where only three of the ten are of the class. *score*: all tasks, without a forecast. *all*: no edit is
-taken back. The rate in the table is the loop's ``precision``.
+named. *poor forecast*: the same where only three of the ten are of the class. *score*: all tasks, without a forecast. *all*: no
+edit is taken back. The rate in the table is the loop's ``precision``.
 
 **Figures.** Means of 50 loops a run: the pass rate that the last harness truly has (*score*), .275 at first and .6775 with the best
 choice of edits; edits that were kept and fix no class (*bad*); edits that fix one and were taken back (*missed*).
 
-**Rule.** Each arm at the best ``precision`` of 0, .25 and .5 by *score* of seed 100, then seeds 0 to 4. An arm is above another if the
-interval of the difference of *score* over all 25 pairs of seeds (exact, 96.8 %: the third from either end) lies above 0. *Forecasts beat
-the score*: *forecast* is above *score*. *Taking back helps*: *score* is above *all*. *Even poor forecasts beat the score*: *poor
-forecast* is above *score*.
+**Rule.** Each arm at the best ``precision`` of 0, .25 and .5 by *score* of seed 100, then seeds 0 to 4. An arm is above another if
+the interval of the difference of *score* over all 25 pairs of seeds (exact, 96.8 %: the third from either end) lies above 0.
+*Forecasts beat the score*: *forecast* is above *score*. *Taking back helps*: *score* is above *all*. *Even poor forecasts beat the
+score*: *poor forecast* is above *score*.
 
 **Limits.** The verdict is about the rule on this pool, and both were made here: how many edits are bad, and how often forecasts are
-right, decides it. Forecasts of a language model may be worse, and its edits depend on one another. In the paper no rule but a model decides,
-by its reading of the evidence. No weights move.
+right, decides it. Forecasts of a language model may be worse, and its edits depend on one another. In the paper no rule but a model
+decides, by its reading of the evidence. No weights move.
 
 Written before its runs, after one run of each (seed 99): *forecast* .657, .652 and .659 at the three values of ``precision``, *poor
 forecast* .640, .637 and .460, *score* .647, .551 and .275, *all* .503.
@@ -104,7 +105,8 @@ def loop(arm: str, precision: float, seed: int, number: int) -> tuple[Effects, l
     def measure(harness: Effects, evaluation: int) -> Passes:
         rng = Random(f"attempts:{arm}:{precision}:{seed}:{number}:{evaluation}")
         return {
-            task: sum(rng.random() < value for _ in range(ATTEMPTS)) / ATTEMPTS for task, value in truth(harness).items()
+            task: sum(rng.random() < value for _ in range(ATTEMPTS)) / ATTEMPTS
+            for task, value in truth(harness).items()
         }
 
     if arm == ALL:

@@ -41,7 +41,11 @@ def test_what_a_harness_is_worth_is_as_told():
 def test_a_verdict_takes_all_seeds():
     tuned = claim.TUNED
     rows = [(arm, rate, 100, -rate) for arm in tuned.arms for rate in tuned.rates]
-    rows += [(arm, 0.0, seed, 0.3 + 0.01 * seed + 0.5 * (arm == claim.FORECAST)) for arm in tuned.arms for seed in tuned.seeds]
+    rows += [
+        (arm, 0.0, seed, 0.3 + 0.01 * seed + 0.5 * (arm == claim.FORECAST))
+        for arm in tuned.arms
+        for seed in tuned.seeds
+    ]
     runs = [dict(zip(("arm", "rate", "seed", "score"), row, strict=True)) for row in rows]
     assert tuned_page.rule(claim, runs).count("| yes |") == 1
     without = [run for run in runs if (run["arm"], run["seed"]) != (claim.SCORE, 4)]

@@ -7,6 +7,7 @@ import builtins
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from random import Random
 
 from gimbal.config.parts import resolve
@@ -22,7 +23,7 @@ def python_errors(program: str) -> set[int]:
     bound nowhere in it."""
     lines = program.splitlines()
     filled = [number for number, line in enumerate(lines) if line.strip()]
-    for here, after in zip(filled, [*filled[1:], None], strict=True):
+    for here, after in zip_longest(filled, filled[1:]):
         opens = lines[here].rstrip().endswith(":")
         if opens and (after is None or _indent(lines[after]) <= _indent(lines[here])):
             return {here + 1}  # where the compiler names the line behind it
@@ -122,7 +123,9 @@ class EditSequences(AbstractTasks):
         task = self.tasks[number]
         program = task.columns.get("completion")
         if not isinstance(program, str) or not program.strip():
-            raise ValueError(f"task {task.id} has no program to be written as edits: give a text in its column completion")
+            raise ValueError(
+                f"task {task.id} has no program to be written as edits: give a text in its column completion"
+            )
         lines = program.splitlines()
         rng = Random(f"edits:{self.seed}:{index}")
         edits = written(lines, insertions(lines, self._linter, rng))

@@ -43,7 +43,9 @@ class PassesTests(AbstractReward):
         start = self.sandbox.open()
         try:
             passed = {
-                program: _passes(start, f"{program}\n{group.task.columns['tests']}") for program in {*programs} if program
+                program: _passes(start, f"{program}\n{group.task.columns['tests']}")
+                for program in {*programs}
+                if program
             }
         finally:
             start.close()

@@ -26,8 +26,8 @@ class HarnessEdit:
 
 @dataclass(frozen=True, kw_only=True)
 class EditDecision:
-    """What came of an edit. ``precision``: the share of ``fixes`` that pass more often; ``fixed`` and ``gain``: by how much they and all
-    tasks do, in the mean; ``regressed``: the tasks that pass less often, and ``unforeseen`` those of them that were no risk."""
+    """What came of an edit. ``precision``: the share of ``fixes`` that pass more often; ``fixed`` and ``gain``: by how much they and
+    all tasks do, in the mean; ``regressed``: the tasks that pass less often, and ``unforeseen`` those of them that were no risk."""
 
     edit: HarnessEdit
     kept: bool
@@ -73,7 +73,9 @@ class HarnessLoop:
         change = {task: after[task] - before[task] for task in before.keys() & after.keys()}
         if not edit.fixes or not edit.fixes <= change.keys():
             known = f"{sorted(edit.fixes - change.keys())[:3]}, which were not evaluated" if edit.fixes else "no task"
-            raise ValueError(f"the edit {edit.name!r} says it will fix {known}; name tasks of the evaluation by their ids")
+            raise ValueError(
+                f"the edit {edit.name!r} says it will fix {known}; name tasks of the evaluation by their ids"
+            )
         named = [change[task] for task in edit.fixes]
         precision, fixed = (sum(value > 0 for value in named) / len(named), sum(named) / len(named))
         gain = sum(change.values()) / len(change)
