@@ -2,8 +2,8 @@
 
 **Setting.** 150 functions of three to five lines, each asked for by what it makes of "1234" (``environments/string_programs.py``;
 drawn by the seed of the run). SFT of gimbal-tiny-memory from nothing, minibatches of 32, on 385,000 tokens of answers, so that a
-program is seen some sixty times whole. 64 held-out tasks ask for what no trained function makes; a program is right if it passes
-three tests.
+program is seen some sixty times whole. 64 held-out tasks (30 different ones) ask for what no trained function makes; a program is
+right if it passes three tests.
 
 **Arms.** *whole*: the programs. *edits*: each in five sequences of edits that a linter finds clean (``EditSequences``), an answer a
 fifth longer; so fewer steps. Nothing else differs.

@@ -4,6 +4,8 @@ import pytest
 
 from gimbal.records import Task
 from gimbal.rewards.passes_tests import PassesTests
+from gimbal.sandbox.live import Lost
+from gimbal.sandbox.monty import Interpreted
 
 TESTS = "assert f(2) == 4\nassert f(3) == 6\n"
 RIGHT, WRONG = "def f(x):\n return x+x\n", "def f(x):\n return x*x\n"
@@ -34,6 +36,19 @@ def test_edits_are_what_they_lead_to(group_of):
     edits = "@1\n+def f(x):\n+ return y\n\n@2\n+ y=x+x\n"
     assert scores(group_of, edits, RIGHT, "@3\n+a", edits=True) == [1, 0, 0]
     assert scores(group_of, edits) == [0]
+
+
+@pytest.mark.parametrize("alone", [RIGHT, WRONG])
+def test_where_the_sandbox_is_lost_there_is_no_score(group_of, monkeypatch, alone):
+    run = Interpreted.exec
+
+    def lost(sandbox, program, **options):
+        if program.startswith("lose"):
+            raise Lost("its interpreter ended")
+        return run(sandbox, program, **options)
+
+    monkeypatch.setattr(Interpreted, "exec", lost)
+    assert scores(group_of, alone, "lose", alone) == [float(alone == RIGHT), None, float(alone == RIGHT)]
 
 
 def test_a_task_without_tests_is_refused():

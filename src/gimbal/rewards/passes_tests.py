@@ -9,7 +9,7 @@ from gimbal.records import Group, Task
 from gimbal.rewards.answers import extract
 from gimbal.rewards.base import AbstractReward
 from gimbal.sandbox.base import AbstractSandboxSpec
-from gimbal.sandbox.live import AbstractSandbox, OverLimit
+from gimbal.sandbox.live import AbstractSandbox, Lost, OverLimit
 from gimbal.sandbox.monty import Monty
 
 
@@ -19,7 +19,8 @@ class PassesTests(AbstractReward):
     and passes unless it raises, or a limit of the sandbox is reached.
 
     The program is between the last ``opening`` and the ``closing`` after it; two empty ones take all of the text. With ``edits`` the
-    text is a sequence of edits, and the program is what they lead to (``ops.edits.applied``).
+    text is a sequence of edits, and the program is what they lead to (``ops.edits.applied``). Where the sandbox itself is lost, the
+    rollout has no score: that is nobody's failure.
     """
 
     name: str = "tests"
@@ -40,23 +41,23 @@ class PassesTests(AbstractReward):
     def __call__(self, group: Group) -> list[float | None]:
         self.accepts(group.task)
         programs = [self.program(rollout.text) for rollout in group.rollouts]
-        start = self.sandbox.open()
+        start, passed = self.sandbox.open(), dict[str | None, float | None]({None: 0.0})
         try:
-            passed = {
-                program: _passes(start, f"{program}\n{group.task.columns['tests']}")
-                for program in {*programs}
-                if program
-            }
+            for program in programs:
+                if program not in passed:
+                    passed[program] = _passes(start, f"{program}\n{group.task.columns['tests']}")
         finally:
             start.close()
-        return [float(program is not None and passed.get(program, False)) for program in programs]
+        return [passed[program] for program in programs]
 
 
-def _passes(start: AbstractSandbox, program: str) -> bool:
+def _passes(start: AbstractSandbox, program: str) -> float | None:
     own = start.fork()
     try:
-        return own.exec(program).code == 0
+        return float(own.exec(program).code == 0)
     except OverLimit:
-        return False
+        return 0.0
+    except Lost:
+        return None
     finally:
         own.close()
