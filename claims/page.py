@@ -45,6 +45,7 @@ import drafts  # noqa: E402
 import drift  # noqa: E402
 import echo  # noqa: E402
 import echo_page  # noqa: E402
+import edits  # noqa: E402
 import failing  # noqa: E402
 import families  # noqa: E402
 import few_steps  # noqa: E402
@@ -65,6 +66,7 @@ import grid  # noqa: E402
 import grid_page  # noqa: E402
 import group_matching  # noqa: E402
 import half_good  # noqa: E402
+import harness_edits  # noqa: E402
 import holds  # noqa: E402
 import holds_page  # noqa: E402
 import horizon  # noqa: E402
@@ -181,6 +183,8 @@ RULEBOOK = {"known": "known", "reward of readers": "aware", "of the others": "un
 INSPECTOR = {"right": "right", "without second tries": "alone", "seconds of CPU": "cpu"}
 SKILLS = {name + when: name + key for name in skills.NAMES for when, key in ((" before", "_before"), (", after", ""))}
 GRADED = {"success": "success", "steps kept": "steps", "of them right": "right"}
+EDITS = {"pass@32": "at_32", "pass@1": "at_1", "steps": "steps", "seconds of CPU": "cpu"}
+HARNESS = {"score": "score", "bad, kept": "bad", "missed": "missed", "seconds of CPU": "cpu"}
 SWARM = {
     "mean of its marks": "mean",
     "at the end": "end",
@@ -238,6 +242,8 @@ def pages() -> dict[str, str]:
         tuned(inspector, "An inspector's reward", INSPECTOR),
         tuned(rulebook, "Rules that are read and then known", RULEBOOK),
         tuned(atoms, "Skills that are composed", ATOMS),
+        tuned(edits, "Programs written as edits", EDITS),
+        tuned(harness_edits, "Edits of a harness that say what they will fix", HARNESS),
         tuned(skills, "Skills that are revised by what came of them", SKILLS),
         tuned_page.section(
             balance, "Old data without a weight", BALANCE, balance.beside(campaign.load(balance.RECORD))

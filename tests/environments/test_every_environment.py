@@ -377,6 +377,7 @@ def test_what_does_not_conform_is_named(how, sentence):
 OF_OTHERS = {
     "Alternating",
     "Dataset",
+    "EditSequences",
     "FormPairs",
     "HiddenQuestion",
     "Mixed",

@@ -39,6 +39,7 @@ from gimbal.environments.gym import Gymnasium
 from gimbal.environments.hops import Hops
 from gimbal.environments.proofreading import Proofreading
 from gimbal.environments.reasoning import ReasoningGym
+from gimbal.environments.string_programs import StringPrograms
 from gimbal.environments.terminal import Terminal
 from gimbal.learning.renewal import RenewedReference
 from gimbal.learning.updates.better_actions import BetterActions
@@ -455,6 +456,7 @@ MECHANISMS: dict[str, Mechanism] = {
         anchored=above("nll/right").by(regularisers=(KLPenalty(coef=0.01),)),
         regularisers=above("kl/ref").by(regularisers=(RightLikelihood(right="right"),)),
     ),
+    "lintseq": of("sft", tasks=differs("length/mean").by(tasks=StringPrograms(size=2_000))),
     "lite_ppo": of("grpo", advantage=ADVANTAGE, aggregation=GRADIENT),
     "mars2": of(
         "grpo",

@@ -61,6 +61,7 @@ class EvalResult:
     # Of texts that are empty or cut off; {} where none is written.
     shares: Mapping[str, float] = field(default_factory=dict)
     by_source: Mapping[str, float] = field(default_factory=dict)  # pass@1, else the score, of each source of the tasks
+    by_task: Mapping[str, float] = field(default_factory=dict)  # and of each task, by its id
     worst: Mapping[str, float] = field(
         default_factory=dict
     )  # of several sources: that and its greedy kin of the worst one; {} if every rollout of one failed
@@ -268,6 +269,7 @@ def evaluate(
         vote_at=voted(ballots, [k for k in ks if k > 1]),
         greedy=_mean([passes for _, passes in greedy]) if judged else None,
         by_source=by_source,
+        by_task={tasks[i].id: float(np.mean([one[judged] for one in each])) for i, each in enumerate(sampled) if each},
         worst={name: min(each.values()) for name, each in kinds.items() if 1 < len(each) == len(tasks.sources)},
         shares=_shares(arrived) if isinstance(sampling, Sampling) else {},
         figures=of_all(rewards, [group for index, group in groups.items() if index % 2 == 0])
