@@ -129,12 +129,3 @@ def test_what_is_under_way_does_not_count():
         one = group(4, 1)
         selection.scored(Group(index=index, task=one.task, episodes=one.episodes), 1)
     assert selection.metrics() == {}
-
-
-def test_a_checkpoint_of_before_is_read():
-    selection = Selection()
-    sums = {"trained": [4.0, 40.0, 2.0, 2.0, 8.0]}
-    selection.load_state_dict({"began": {7: 3}, "pending": {5: [0.25, 9.0, 4.0, 44.0, 3.0]}, "sums": sums})
-    selection.lost(5, "stale")
-    assert selection.metrics()["selection/sampled/length"] == 84 / 8
-    assert selection.metrics()["selection/lost/stale"] == 0.5
