@@ -64,7 +64,7 @@ from gimbal.advantages import DiscrepancyPenalty
 from gimbal.advantages.base import AbstractAdvantage
 from gimbal.controllers import Lagrangian
 from gimbal.engines.native import Native
-from gimbal.environments.demonstrations import exam
+from gimbal.environments.demonstrations import held_out_tasks
 from gimbal.learning.method import Optimization
 from gimbal.learning.proximal.base import AbstractAnchor, Evaluate
 from gimbal.learning.proximal.behavior import Behavior
@@ -77,7 +77,7 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.recipes.core.grpo import grpo
 from gimbal.records import TrainBatch
 from gimbal.report.statistics import permutation_p
-from gimbal.runtime.evaluate import examine
+from gimbal.runtime.evaluate import evaluate
 from gimbal.runtime.faults import Faults
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
@@ -278,7 +278,9 @@ def held_out(trainer: Trainer, tasks: int, samples: int) -> float:
     run, policy = trainer.run, trainer.learner.policy
     engine = trainer.faults.rounding(run.engine.start(policy))
     engine.load(trainer.learner.version, policy.state_dict())
-    return examine(engine, exam(size=tasks), trainer.rewards, run.sampling, samples=samples, seed=run.seed).pass_at[1]
+    return evaluate(
+        engine, held_out_tasks(size=tasks), trainer.rewards, run.sampling, samples=samples, seed=run.seed
+    ).pass_at[1]
 
 
 def load(path: Path = RECORD) -> list[dict[str, Any]]:

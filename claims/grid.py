@@ -45,7 +45,7 @@ import campaign
 import numpy as np
 
 from gimbal.engines.native import Native
-from gimbal.environments.demonstrations import exam, practice
+from gimbal.environments.demonstrations import held_out_tasks, training_tasks
 from gimbal.learning.learner import NotFinite
 from gimbal.learning.method import Optimization
 from gimbal.objectives import ClippedRatio, MaskedWeight
@@ -53,7 +53,7 @@ from gimbal.ops import TokenMean
 from gimbal.policies.token import Sampling
 from gimbal.recipes.core.grpo import grpo
 from gimbal.recipes.core.stable import stable
-from gimbal.runtime.evaluate import examine
+from gimbal.runtime.evaluate import evaluate
 from gimbal.runtime.faults import Faults
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
@@ -125,7 +125,7 @@ def run_of(job: Job) -> Run:
     base = stable() if job.arm == "loop" else grpo()
     run = replace(
         base,
-        tasks=practice(cell.tasks),
+        tasks=training_tasks(cell.tasks),
         held_out=None,
         sampling=Sampling(max_length=LENGTH[cell.tasks]),
         engine=Native(slots=ROLLOUTS, precision="float32"),
@@ -185,7 +185,9 @@ def held_out(trainer: Trainer, tasks: int, samples: int) -> float:
     engine = trainer.faults.rounding(run.engine.start(policy))
     engine.load(trainer.learner.version, policy.state_dict())
     name = run.tasks.name
-    return examine(engine, exam(name, tasks), trainer.rewards, run.sampling, samples=samples, seed=run.seed).pass_at[1]
+    return evaluate(
+        engine, held_out_tasks(name, tasks), trainer.rewards, run.sampling, samples=samples, seed=run.seed
+    ).pass_at[1]
 
 
 def load(path: Path = RECORD) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ LEVEL = {
     "durable": 0,
     "waiting": 0,
     "hangup": 0,
+    "nested": 0,
     "records": 0,
     "composition": 0,
     "ops": 0,
@@ -47,6 +48,8 @@ SIBLINGS = {
     ("workflows", "engines"),
     ("runtime", "report"),
     ("config", "durable"),
+    ("config", "nested"),
+    ("composition", "nested"),
 }
 SIBLINGS |= {("api", "cli"), ("cli", "api"), ("__main__", "cli"), ("__init__", "api")}
 ONLY = {

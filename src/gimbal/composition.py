@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
-from gimbal.records import RENAMED_COLUMNS
+from gimbal.nested import walk
 
 Kind = TypeVar("Kind")
 Remembering = TypeVar("Remembering", bound="AbstractRemembering")
-# Old names that users' classes may define.
-RENAMED_METHODS = {"leaving": "before_update", "underway": "partial_rollouts"}
 State = Mapping[str, float]  # plain numbers: it goes into the checkpoint and into metrics.jsonl
 
 # Effects: what a part does to the run, for rules that do not care which part does it.
@@ -107,24 +105,11 @@ class Chosen(Protocol):
     def learns(self) -> Any: ...
 
 
-def keep_old_names(part: type) -> None:
-    """Let a user's class that defines a method, or reads a column, by its former name work as before."""
-    for old, new in RENAMED_METHODS.items():
-        if old in vars(part):
-            setattr(part, new, vars(part)[old])
-    if isinstance(needs := vars(part).get("needs"), frozenset):
-        part.needs = frozenset(RENAMED_COLUMNS.get(name, name) for name in needs)  # pyrefly: ignore; it has the attribute
-
-
 class AbstractPart:
     """A component of a run. By default a part fits everywhere, has no properties that others check and names no reward."""
 
     needs: ClassVar[frozenset[str]] = frozenset()  # the optional columns of a batch that it reads
     names_rewards: ClassVar[tuple[str, ...]] = ()  # its fields that hold names of rewards of the run, "" being none
-
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        super().__init_subclass__(**keywords)
-        keep_old_names(cls)
 
     def effects(self) -> frozenset[str]:
         """Its properties, in words that other parts check with ``Composition.doing``."""
@@ -193,11 +178,7 @@ class Composition:
 
 
 def parts_of(here: Any) -> Iterator[Any]:
-    """Every record in this one, at any depth."""
-    if is_dataclass(here) and not isinstance(here, type):
-        children: Any = [getattr(here, item.name) for item in fields(here)]
-        yield here
-    else:
-        children = here.values() if isinstance(here, Mapping) else here if isinstance(here, tuple) else ()
-    for child in children:
-        yield from parts_of(child)
+    """It, and every record in it, at any depth."""
+    for part in (here, *(value for _, value in walk(here))):
+        if is_dataclass(part) and not isinstance(part, type):
+            yield part

@@ -26,7 +26,6 @@ LEAST_TEMPERATURE, MOST_TEMPERATURE, MOST_LENGTH = 0.001, 1000.0, 10_000_000  # 
 VISIT = "visit"  # column of a task: how many times it was given out before, where a curriculum gives it out again
 Fault = Literal["provider", "tool", "sandbox", "environment", "agent"]  # what broke; never the policy's doing
 GRADIENT = {"gradient": True}  # marks a column that carries gradient
-RENAMED_COLUMNS = {"values_NS": "new_value_NS", "values_NSM": "new_value_NSM"}  # old names that users' parts may read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -423,7 +422,6 @@ class TrainBatch:
         False, in at least float32, and a constant unless it is one of those that carry gradient. So methods are safe from
         padding, low precision and a forgotten detach.
         """
-        name = RENAMED_COLUMNS.get(name, name)
         value = self.facts[name] if name in self.facts else getattr(self, name, None)
         if value is None:
             raise ValueError(

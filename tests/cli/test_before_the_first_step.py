@@ -106,8 +106,8 @@ def test_seeds_of_a_run_that_cannot_begin(place, capsys, monkeypatch):
 )
 def test_from_another_directory_relative_files_are_refused_with_the_way(place, capsys, monkeypatch, words):
     with (place / "mine.py").open("a") as file:
-        file.write("from gimbal.environments.jsonl import Jsonl\nfrom dataclasses import dataclass\n")
-        file.write("@dataclass(frozen=True, kw_only=True)\nclass Rows2(Jsonl):\n    path: str = 'rows.jsonl'\n")
+        file.write("from gimbal.environments.dataset import Dataset\nfrom dataclasses import dataclass\n")
+        file.write("@dataclass(frozen=True, kw_only=True)\nclass Rows2(Dataset):\n    path: str = 'rows.jsonl'\n")
     run = recipes.load(QUICK, {key: config.Text(value) for key, value in [word.split("=") for word in words]})
     directory = place / directories.create(run, QUICK, "one", Path("runs"))
     assert config.load(directory, type(run))[1].seed == run.seed

@@ -130,7 +130,7 @@ def test_ties_go_to_the_earlier_model_and_unknown_figures_are_refused():
     assert best.improved(held_out, 2, {"eval/score": float("nan")}, totals) is None
     assert best.improved(held_out, 3, {"eval/score": 0.6, "eval/length": 3.0}, totals) is not None
     assert totals["best"] == {"step": 3, "metric": "eval/score", "value": 0.6}
-    for wrong, sentence in (("lost", "it must be no or one of score"), ("score", "held_out.every=10")):
+    for wrong, sentence in (("lost", "it must be none or one of score"), ("score", "held_out.every=10")):
         with pytest.raises(ValueError, match=sentence):
             HeldOut(tasks=small_run().tasks, save_best=wrong)
 

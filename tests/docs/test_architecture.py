@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from gimbal.config import find
+from gimbal.dataflow.base import AbstractBudget, AbstractCurriculum
+from gimbal.engines.base import AbstractEngine
+from gimbal.environments.base import AbstractEnvironment
 from gimbal.learning.base import AbstractLearner
 from gimbal.learning.updates.base import AbstractUpdate, Loss, ModelSpec
+from gimbal.runtime.base import AbstractScorer
+from gimbal.workflows.base import AbstractWorkflow
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
@@ -72,4 +77,15 @@ def test_the_learner_and_the_update_promise_no_more_than_the_page_says():
     page = "\n".join(BLOCKS)
     for name in AbstractLearner.__abstractmethods__ | AbstractUpdate.__abstractmethods__:
         assert re.search(rf"\b{name}\b", page), name
+    shown = dict(re.findall(r"^class (\w+).*?:(.*?)(?=^\S|\Z)", page, re.DOTALL | re.M))
+    for kind in (
+        AbstractCurriculum,
+        AbstractBudget,
+        AbstractWorkflow,
+        AbstractEngine,
+        AbstractEnvironment,
+        AbstractScorer,
+    ):
+        asked = kind.__abstractmethods__ - {"state_dict", "load_state_dict"}  # of all live parts, below the blocks
+        assert [name for name in asked if not re.search(rf"\b{name}\b", shown[kind.__name__])] == [], kind.__name__
     assert AbstractUpdate in find("SoftActorCritic").__mro__

@@ -10,9 +10,8 @@ import pytest
 from gimbal import recipes
 from gimbal.cli import main
 from gimbal.config import paths
-from gimbal.config.aliases import ALIASES, BOTH_CLIPS, EXPLAINED, PARTS
+from gimbal.config.aliases import ALIASES, BOTH_CLIPS, EXPLAINED, INPUTS, PARTS
 from gimbal.config.overrides import locate
-from gimbal.recipes.configure import _NAMES
 
 PAGE = blocks.read("from-trl.md")
 TASKS = re.split(r"^### ", PAGE.partition("\n## Names")[0], flags=re.MULTILINE)[1:]
@@ -35,7 +34,7 @@ def test_names_of_the_first_table_are_read_as_ours():
     seen = 0
     for *theirs, ours in (row for row in rows if row[-1]):
         for name in (name for cell in theirs for name in cell):
-            found = [_NAMES[name]] if name in _NAMES else [path for path, _ in locate(recipes.load("grpo"), name, "1")]
+            found = [INPUTS[name]] if name in INPUTS else [path for path, _ in locate(recipes.load("grpo"), name, "1")]
             assert set(found) <= set(ours), (name, found, ours)
             seen += 1
     assert seen > 40
@@ -43,7 +42,7 @@ def test_names_of_the_first_table_are_read_as_ours():
 
 def test_every_name_that_is_read_is_on_the_page():
     rows = [re.findall(r"`([^`]+)`", row) for row in re.findall(r"^\| `.* \| (.*) \|$", EVERY, re.MULTILINE)]
-    known = {**ALIASES, **BOTH_CLIPS, **PARTS, **_NAMES}
+    known = {**ALIASES, **BOTH_CLIPS, **PARTS, **INPUTS}
     assert sorted(name for row in rows for name in row) == sorted(known), "docs/from-trl.md, Every name that is read"
 
 

@@ -379,7 +379,6 @@ OF_OTHERS = {
     "Dataset",
     "FormPairs",
     "HiddenQuestion",
-    "Jsonl",
     "Mixed",
     "MultipleChoice",
     "Reworded",

@@ -34,15 +34,6 @@ def test_a_recipe_survives_being_saved(name, tmp_path):
     assert load(tmp_path, AbstractRun) == (name, run)
 
 
-def test_a_control_run_saved_when_all_families_drew_alike_is_read(tmp_path):
-    run = recipes.load("pendulum")
-    text = dump(run, "pendulum")
-    assert "class: StepSampling" in text
-    before = "class: Sampling, top_k: 0, top_p: 1.0, min_p: 0.0, stop: []"
-    (tmp_path / "recipe.yaml").write_text(text.replace("class: StepSampling", before))
-    assert load(tmp_path, AbstractRun) == ("pendulum", run)
-
-
 @pytest.mark.parametrize("name", recipes.names())
 def test_a_recipe_is_sound_and_says_what_it_is(name):
     run = recipes.load(name)
@@ -80,8 +71,8 @@ def test_an_exam_of_ones_own_in_every_form(recipe, tmp_path):
     own.write_text('{"prompt": "1+1="}\n')
     rows = [{"prompt": "1+1="}]
     typed = {
-        "held_out": (str(own), f"HeldOut(tasks='{own}')", f"HeldOut(tasks=Jsonl(path='{own}'), samples=4)"),
-        "held_out.tasks": (str(own), f"Jsonl(path='{own}')"),
+        "held_out": (str(own), f"HeldOut(tasks='{own}')", f"HeldOut(tasks=Dataset(path='{own}'), samples=4)"),
+        "held_out.tasks": (str(own), f"Dataset(path='{own}')"),
     }
     given = [{key: Text(value)} for key, values in typed.items() for value in values]
     given += [{"held_out": rows}, {"held_out": {"tasks": rows}}, {"held_out__tasks": rows}, {"held_out": own}]

@@ -10,18 +10,16 @@ from small import small_run
 
 from gimbal import config
 from gimbal.config import Text
-from gimbal.engines.base import AbstractEngineSpec, Request, drained
+from gimbal.engines.base import Request, drained
 from gimbal.engines.episodes import Episodes
 from gimbal.engines.native import Native
 from gimbal.engines.offline import Offline
 from gimbal.engines.vllm import VLLM
 from gimbal.environments.games import Deals
 from gimbal.policies.token import CausalLM, Sampling
-from gimbal.recipes import load
 from gimbal.recipes.papers.agents.rema import rema
 from gimbal.records import Episode, Task
 from gimbal.runtime.compose import check
-from gimbal.runtime.run import Run
 from gimbal.workflows.base import AbstractWorkflow
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.demonstrated import Demonstrated
@@ -96,31 +94,6 @@ def test_the_players_of_a_workflow_inside_another_are_its_own(wrapper):
 def test_what_the_workflow_inside_cannot_use_is_refused_before_the_run(make):
     with pytest.raises(ValueError, match="completion"):
         make(Demonstrated()).accepts(Task(id="t", prompt="1 + 1 ="))
-
-
-@pytest.mark.parametrize(
-    "text, words",
-    [
-        ("Conversation(engine=VLLM())", "Conversation was removed: .*workflow='Dialogue"),
-        ("Branched(trunks=3)", "workflow='Branching"),
-        ("Tempered(engine=Native(entropy=True), target=0.2)", "engine is Tempered, which is no longer an engine"),
-        ("Guided(sampler=Native())", "workflow='Guided"),
-        ("Demonstrated()", "engine='Offline"),
-        ("CriteriaFirst(criteria=2)", "workflow='CriteriaFirst"),
-    ],
-)
-def test_an_old_command_line_is_told_the_new_form(text, words):
-    with pytest.raises(ValueError, match=words) as refused:
-        config.read(Text(text), AbstractEngineSpec, "engine")
-    assert "\n" not in str(refused.value)
-
-
-def test_an_old_run_is_told_the_new_form():
-    saved = config.plain(load("echo"))
-    del saved["workflow"]
-    saved["engine"] = {"class": "Conversation", "engine": {"class": "Native"}, "answers": 3}
-    with pytest.raises(ValueError, match="workflow='Dialogue"):
-        config.read(saved, Run)
 
 
 def test_the_new_form_is_read_from_a_command_line():

@@ -12,7 +12,7 @@ from zoo_families import FAMILIES, SMALL, model_of, saved, tokenizer_of
 
 from gimbal.engines import cache
 from gimbal.engines.native import Native
-from gimbal.environments.jsonl import Rows
+from gimbal.environments.dataset import Rows
 from gimbal.policies import exact, layout
 from gimbal.policies.token import CausalLM, TokenPolicy, Tokens
 

@@ -20,7 +20,7 @@ from gimbal.critics.tokens import TrunkValue
 from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
 from gimbal.engines.vllm import VLLM
-from gimbal.environments.jsonl import Rows
+from gimbal.environments.dataset import Rows
 from gimbal.learning.method import Optimization
 from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM, Sampling, Tokens

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from gimbal.cli.words import Arguments
 
-REWARDS, ROWS = ("reward", "rewards", "reward_funcs"), ("tasks", "held_out", "train_dataset", "eval_dataset")
-
 
 def check(arguments: Arguments) -> None:
     """Refuse flags that make no sense, and files and recipes that do not exist."""
@@ -49,7 +47,8 @@ def writable(runs: Path) -> None:
 
 def files(overrides: Mapping[str, str]) -> None:
     """Refuse missing data files and functions that their file lacks; everything else is checked when it is read."""
-    from gimbal.config.expected import DATA_FILES, at_commas
+    from gimbal.config.aliases import names_of
+    from gimbal.config.expected import DATA_FILES, ROWS, at_commas
     from gimbal.config.parts import WEIGHTED
 
     for key in ROWS:
@@ -57,7 +56,7 @@ def files(overrides: Mapping[str, str]) -> None:
             plain = name.endswith(DATA_FILES) and not any(mark in name for mark in "*?[]{}():'\"")
             if plain and not Path(name).expanduser().exists():
                 raise ValueError(f"there is no file {name}")
-    for key in REWARDS:
+    for key in names_of("rewards"):
         for name in at_commas(overrides.get(key, "")):
             if (found := WEIGHTED.fullmatch(name)) and ".py:" in name:
                 _function(found[1])

@@ -133,6 +133,16 @@ def _default(item: object) -> str:
     return "" if item.default_factory is dataclasses.MISSING else f" = {item.default_factory()!r}"
 
 
+def described(part: type) -> str:
+    """Its docstring, and those of its bases that explain fields it inherits."""
+    import inspect
+
+    bases = [
+        base for base in part.__mro__[1:] if "__annotations__" in vars(base) and base.__module__.startswith("gimbal.")
+    ]
+    return "\n\n".join(filter(None, map(inspect.getdoc, (part, *bases))))
+
+
 def fields_page(run: object, recipe: str) -> str:
     """Every key of a run: path, value, type; above each part its name and docstring, after each field its comment."""
     import dataclasses
@@ -151,7 +161,7 @@ def fields_page(run: object, recipe: str) -> str:
         lines += [
             "",
             f"{prefix or 'run'}: {type(part).__name__}",
-            *("    " + x for x in (inspect.getdoc(part) or "").split("\n")),
+            *("    " + x for x in described(type(part)).split("\n")),
         ]
         hints = typing.get_type_hints(type(part))
         source = "\n".join(inspect.getsource(cls) for cls in type(part).__mro__ if cls.__module__.startswith("gimbal."))

@@ -1,4 +1,4 @@
-"""Names from other systems. Each is accepted, with a notice that gives gimbal's name."""
+"""Names from other systems, each accepted; but for what goes into a run (``INPUTS``), with a notice that gives gimbal's name."""
 
 from __future__ import annotations
 
@@ -38,6 +38,26 @@ _SAME = {
 }
 ALIASES = {theirs: ours for ours, names in _SAME.items() for theirs in names.split()}
 
+# What goes into a run, without a notice. Names for data are from TRL, verl and OpenRLHF, those of environments from CleanRL and SB3.
+INPUTS = {
+    **dict.fromkeys(("reward", "reward_funcs"), "rewards"),
+    "agent": "workflow",
+    **dict.fromkeys(("train_dataset", "dataset", "dataset_name", "data.train_files", "prompt_data"), "tasks"),
+    **dict.fromkeys(("eval_dataset", "data.val_files", "dataset_test_split"), "held_out"),
+    **dict.fromkeys(("data.prompt_key", "input_key"), "tasks.prompt"),
+    "label_key": "tasks.answer",
+    "dataset_config": "tasks.config",
+    "dataset_train_split": "tasks.split",
+    "dataset_streaming": "tasks.streaming",
+    **dict.fromkeys(("env", "env_id"), "tasks.environment"),
+}
+
+
+def names_of(*fields: str) -> tuple[str, ...]:
+    """These fields of a run, and the names in ``INPUTS`` for them."""
+    return (*fields, *(theirs for theirs, ours in INPUTS.items() if ours in fields))
+
+
 # One name there, two here; the more specific name wins in any order.
 BOTH_CLIPS = dict.fromkeys(
     ("epsilon", "clip_ratio", "eps_clip", "cliprange", "clip_range"), ("objective.clip_low", "objective.clip_high")
@@ -45,30 +65,12 @@ BOTH_CLIPS = dict.fromkeys(
 
 # A coefficient there is a part of the loss here: it is set if the recipe has the part; otherwise the part is added.
 PARTS = dict.fromkeys(
-    ("kl_coef", "beta", "kl_loss_coef", "kl_ctl", "reference_policy_kl_penalty", "kl_penalty_coef", "kl_tau"),
+    ("kl_coef", "kl", "beta", "kl_loss_coef", "kl_ctl", "reference_policy_kl_penalty", "kl_penalty_coef", "kl_tau"),
     "KLPenalty",
 ) | dict.fromkeys(("entropy_coef", "entropy_coeff", "ent_coef"), "EntropyBonus")
 
 # Sections of verl's and prime-rl's configurations: actor_rollout_ref.actor.clip_ratio_high is read as clip_ratio_high.
 SECTIONS = ("actor_rollout_ref", "algorithm", "data", "trainer", "orchestrator", "async_training")
-
-# Former names of parts; typed and saved ones still work.
-RENAMED = {"Jsonl": "Dataset"}
-
-# The engine used to drive rollouts; now the workflow does.
-_DRIVES = "the workflow drives rollouts now, with any engine: "
-MOVED = {
-    "Conversation": _DRIVES + "workflow='Dialogue(tool=..., answers=...)' engine='Native(...)'",
-    "Branched": _DRIVES + "workflow='Branching(trunks=..., places=...)' engine='Native(...)'",
-    "Guided": _DRIVES + "workflow='Guided(guides=...)' engine='Native(...)'",
-    "Tempered": _DRIVES + "workflow='Tempered(target=...)' engine='Native(entropy=True, ...)'",
-    "Demonstrated": _DRIVES + "workflow='Demonstrated()' engine='Offline()'",
-    **dict.fromkeys(
-        ("MovingAverage", "RunningMean"),
-        "the part that uses the running mean now keeps it itself: drop this controller",
-    ),
-    "CriteriaFirst": _DRIVES + "workflow='CriteriaFirst(criteria=...)' engine='Native(...)'",
-}
 
 # Names without a single counterpart: the refusal says what to write instead.
 _SIZE = "gimbal takes the number of minibatches, not their size: optimization.minibatches = batch size / minibatch size"
@@ -91,7 +93,10 @@ _NAME = "a run is runs/NAME: use --name NAME, and --runs DIRECTORY for another p
 _BATCH = "gimbal counts prompts, not rollouts: prompts_per_step x num_generations per step; optimization.microbatch_tokens sets memory"
 _GPUS = "devices=Devices(...) places learner and samplers; several learner processes start under torchrun (docs/distributed.md)"
 _CORRECTION = "the correction is a part: correction=TruncatedWeight(level='token', cap=2.0), MaskedWeight(...) or None"
-_STALENESS = "pacing the learner always keeps the bound; no rollout is dropped for its age"
+_STALENESS = (
+    "it is a part: staleness=Pace(), the default, keeps the bound and drops nothing; so do Wait() and Withhold(); DropStale() drops "
+    "what is older, MaskStale() masks it, Reweight() weighs it down (docs/staleness.md)"
+)
 EXPLAINED = {
     "ppo_mini_batch_size": _SIZE,
     "actor_rollout_ref.actor.ppo_mini_batch_size": _SIZE,

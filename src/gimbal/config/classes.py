@@ -105,5 +105,6 @@ def first_sentence(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """The end of a refusal: "; did you mean X?", or "" if no name is close."""
-    match = difflib.get_close_matches(name, list(names), n=1)
-    return f"; did you mean {match[0]}?" if match else ""
+    lower = {each.lower(): each for each in names}
+    match = difflib.get_close_matches(name.lower(), list(lower), n=1)
+    return f"; did you mean {lower[match[0]]}?" if match else ""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+from gimbal.config.aliases import names_of
 from gimbal.config.classes import catalogue
 
 SCALARS = {
@@ -23,6 +24,7 @@ KINDS = {
     "AbstractTasks": "a data file (rows.jsonl), a directory of them, a Hub dataset (openai/gsm8k), or tasks such as "
     "ReasoningGym(name='chain_sum') (gimbal list tasks)",
     "AbstractRuntimeSpec": "local or ray",
+    "Devices": "numbers of GPUs, as devices='Devices(learner=1, samplers=1)'; CUDA_VISIBLE_DEVICES says which (docs/devices.md)",
     "AbstractObjective": "an objective, such as objective='ClippedRatio()' or objective='Reinforce()' (gimbal list methods)",
     "AbstractAdvantage": "an estimator, such as advantage='GroupNormalized()' or advantage='LeaveOneOut()' (gimbal list methods)",
     "AbstractAggregation": "TokenMean(), SequenceMean(), SequenceSum() or ConstantMean(length=...)",
@@ -31,7 +33,7 @@ KINDS = {
 }
 # Data files, by suffix.
 DATA_FILES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
-ROWS = ("tasks", "held_out", "dataset", "train_dataset", "eval_dataset")  # keys that take rows
+ROWS = names_of("tasks", "held_out")  # keys that take rows
 NAMED = 6  # most parts of a kind named in a message
 
 

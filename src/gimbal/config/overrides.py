@@ -18,6 +18,7 @@ from gimbal.config.aliases import ALIASES, BOTH_CLIPS, EXPLAINED, PARTS, SECTION
 from gimbal.config.classes import catalogue, nearest
 from gimbal.config.expected import is_columns, is_mixture
 from gimbal.config.parts import Text, find, read
+from gimbal.nested import children, walk
 
 Changes = list[tuple[str, Any]]  # (path from here, value); an empty path means the whole part
 
@@ -81,14 +82,14 @@ def locate(run: Any, key: str, value: Any) -> Changes:
     matches = [path for path in paths(run) if path.endswith("." + name)]
     # The evaluation and a reference repeat names of the run; a short name refers to training, and a path into training to nothing else.
     trained = [path for path in matches if not path.startswith(("held_out.", "reference."))]
-    matches = trained if trained or name.partition(".")[0] in _children(run) else matches
+    matches = trained if trained or name.partition(".")[0] in children(run) else matches
     if name in BOTH_CLIPS:
         return [(path, value) for path in BOTH_CLIPS[name]]
     if name in ALIASES:
         path = ALIASES[name]
         inside = [other for other in paths(run) if other.endswith("." + path) and not other.startswith("held_out.")]
         return [(inside[0] if len(inside) == 1 and not reachable(run, path) else path, value)]
-    if name in PARTS and not matches and "regularisers" in _children(run):  # a DPO objective has its own field beta
+    if name in PARTS and not matches and "regularisers" in children(run):  # a DPO objective has its own field beta
         kinds = [type(part).__name__ for part in run.regularisers]
         if PARTS[name] in kinds:
             return [(f"regularisers.{kinds.index(PARTS[name])}.coef", value)]
@@ -105,7 +106,7 @@ def locate(run: Any, key: str, value: Any) -> Changes:
 def _tail(run: Any, key: str) -> str:
     """The part of another system's dotted name that has a meaning here; our own keys unchanged."""
     section, *names = key.split(".")
-    if key in EXPLAINED or section not in SECTIONS or section in _children(run):
+    if key in EXPLAINED or section not in SECTIONS or section in children(run):
         return key
     tails = [key, *(".".join(names[place:]) for place in range(len(names)))]
     known = (tail for tail in tails if tail in BOTH_CLIPS or tail in ALIASES or tail in PARTS or tail in EXPLAINED)
@@ -114,19 +115,7 @@ def _tail(run: Any, key: str) -> str:
 
 def paths(part: Any, prefix: str = "") -> dict[str, Any]:
     """Every dotted path into a part, with its value; parts come before their fields."""
-    found: dict[str, Any] = {}
-    for name, value in _children(part).items():
-        found[prefix + name] = value
-        found |= paths(value, f"{prefix}{name}.")
-    return found
-
-
-def _children(part: Any) -> dict[str, Any]:
-    if is_dataclass(part) and not isinstance(part, type):
-        return {item.name: vars(part)[item.name] for item in fields(part) if item.init}
-    if isinstance(part, tuple):
-        return {str(index): item for index, item in enumerate(part)}
-    return {str(key): item for key, item in part.items()} if isinstance(part, Mapping) else {}
+    return {prefix + path: value for path, value in walk(part)}
 
 
 def reachable(part: Any, path: str) -> bool:
@@ -136,8 +125,8 @@ def reachable(part: Any, path: str) -> bool:
     head, _, rest = path.partition(".")
     if isinstance(part, tuple) and head == str(len(part)):
         return not rest
-    children = _children(part)
-    return head in children and reachable(children[head], rest)
+    inside = children(part)
+    return head in inside and reachable(inside[head], rest)
 
 
 def _absent(run: Any, path: str) -> str | None:

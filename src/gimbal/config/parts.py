@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from gimbal.config.aliases import MOVED, RENAMED
 from gimbal.config.classes import PACKAGE, catalogue, nearest
 from gimbal.config.expected import at_commas, expected, fitting, quoted
 
@@ -58,9 +57,6 @@ def find(name: str) -> Any:
     """The class of this name: gimbal's, or ``module:Class`` for your own."""
     if ":" in name:
         return resolve(name)
-    name = RENAMED.get(name, name)
-    if name not in catalogue() and name in MOVED:
-        raise ValueError(f"{name} was removed: {MOVED[name]}")
     if name not in catalogue():
         parts = [entry.name for entry in catalogue().values() if entry.part]
         raise ValueError(
@@ -366,8 +362,6 @@ def _read_part(value: Any, base: type, path: str) -> Any:
     if isinstance(data, Mapping):
         cls = data.get("class", base)
         cls = find(cls) if isinstance(cls, str) else cls
-        if base.__name__ == "AbstractEngineSpec" and cls.__name__ in MOVED:  # before its fields, which also differed
-            raise ValueError(f"{path} is {cls.__name__}, which is no longer an engine: {MOVED[cls.__name__]}")
         data = _build(cls, {name: item for name, item in data.items() if name != "class"}, path)
     elif dataclasses.is_dataclass(data) and not isinstance(data, type):
         data = _checked(data, path)
@@ -441,9 +435,9 @@ def expression(text: str, path: str, way: str, likely: Iterable[str] = ()) -> An
     ``way``: what the key expects, reported if the text is neither or is a bare name of no part; ``likely``: candidates for what
     such a name was meant to be.
     """
-    if re.fullmatch(r"[A-Za-z_][\w.]*", text) and text not in (*catalogue(), *RENAMED, "None", "True", "False", "inf"):
+    if re.fullmatch(r"[A-Za-z_][\w.]*", text) and text not in (*catalogue(), "None", "True", "False", "inf"):
         raise ValueError(f"{path}={text}{nearest(text, likely)}; it must be {way}")
-    own = re.fullmatch(r"([^\s:()\[\]{}]+:\w+)(\(.*\))?", text, re.DOTALL)
+    own = re.fullmatch(r"([^\s:()\[\]{}]+:[A-Za-z_]\w*)(\(.*\))?", text, re.DOTALL)
     source = "OWN" + quoted(own[2] or "()") if own else quoted(text)
     try:
         return _data(ast.parse(source.strip(), mode="eval").body, own[1] if own else "")

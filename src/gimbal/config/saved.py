@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import yaml
 
 from gimbal import durable
 from gimbal.config.expected import DATA_FILES
-from gimbal.config.parts import RECIPE_FILE, find, label, plain, read, shown
+from gimbal.config.parts import RECIPE_FILE, plain, read, shown
 
 # Where absolute paths begin on Linux, on macOS and on clusters.
 ROOTS = "Users|Volumes|data|etc|gpfs|home|lustre|media|mnt|nfs|opt|private|projects?|root|scratch|shared|srv|tmp|usr|var|work|workspace"
@@ -107,7 +106,7 @@ def load(path: Path, kind: type) -> tuple[str, Any]:
             raise ValueError(
                 f"{path} names {file}, relative to the directory where the run was started: first run cd {shlex.quote(began)}"
             )
-    return str(data.get("recipe", path.stem)), read(_as_now(run), kind)
+    return str(data.get("recipe", path.stem)), read(run, kind)
 
 
 def run_of(path: Path, data: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -119,20 +118,6 @@ def run_of(path: Path, data: Mapping[str, Any]) -> Mapping[str, Any]:
             f"{path} is not the recipe of a run: the key run is {shown(data['run'])}, not the fields of a run"
         )
     return data["run"]
-
-
-def _as_now(run: Any) -> Any:
-    """A control run saved when one record held the sampling of all families: without the fields for tokens only. A DQN saved when its
-    target could be copied, and was not."""
-    match run:
-        case {"update": {"class": "DQN", "copy_every": 0, **settings}}:
-            return {**run, "update": {"class": "DQN", **settings}}
-        case {"policy": {"class": str() as policy}, "sampling": {"class": "Sampling", **settings}}:
-            own = find(policy).family.sampling
-            if own.__name__ != "Sampling":
-                kept = {item.name: settings[item.name] for item in fields(own) if item.name in settings}
-                return {**run, "sampling": {"class": label(own), **kept}}
-    return run
 
 
 def _files(value: Any) -> Iterator[str]:

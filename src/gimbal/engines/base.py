@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.composition import AT_SAMPLING, AbstractPart, Advice, Composition, Verdict, keep_old_names
+from gimbal.composition import AT_SAMPLING, AbstractPart, Advice, Composition, Verdict
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Prints, Reading, Receipt
 from gimbal.environments.base import reason
@@ -133,10 +133,6 @@ class AbstractEngine(ABC):
     ended."""
 
     extended = False
-
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        super().__init_subclass__(**keywords)
-        keep_old_names(cls)
 
     @property
     @abstractmethod

@@ -176,7 +176,7 @@ class DenoisingEngine(AbstractStepwise[LivePath, DenoiserPolicy]):
         path = self._begin(saved["request"])
         path.states, path.means = list(saved["states"]), list(saved["means"])
         path.stds, path.behavior, path.versions = saved["stds"], saved["behavior"], saved["versions"]
-        path.keep(saved.get("kept", 0))
+        path.keep(saved["kept"])
         return path
 
     def state_dict(self) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class DenoisingEngine(AbstractStepwise[LivePath, DenoiserPolicy]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._trunks = dict(state.get("trunks", {}))
+        self._trunks = dict(state["trunks"])
 
     def _schedule(self, sampling: PathSampling) -> NoiseSchedule:
         if sampling not in self._schedules:

@@ -288,11 +288,6 @@ class EpisodeEngine(AbstractEngine):
         self._queue = deque(state["queue"])
         self._live, self._paused = [], deque()
         for saved in state["live"]:
-            if "stream" not in saved:
-                raise ValueError(
-                    "the checkpoint holds episodes saved by an earlier version of gimbal: start a new run from its "
-                    "weights, policy.model=.../model"
-                )
             stream, moments = self._replayed(saved["stream"])
             begun = len(stream.actions) - len(saved["versions"])
             play = self._play(saved["request"], replace(stream, actions=stream.actions[:begun]))
@@ -302,7 +297,7 @@ class EpisodeEngine(AbstractEngine):
             for action_A, behavior, version, moment in rest:
                 play.take(action_A, behavior, version, moment)
             self._live.append(play)
-        for saved in state.get("paused", ()):
+        for saved in state["paused"]:
             stream, moments = self._replayed(saved)
             stream.earned = sum(moment.reward for moment in moments)
             self._paused.append(stream)
@@ -320,7 +315,7 @@ class EpisodeEngine(AbstractEngine):
                 raise ValueError(f"an episode in progress could not be replayed to where it was: {moment.error}")
             moments.append(moment)
         stream.actions = list(saved["actions"])
-        stream.noise_A = saved.get("noise")  # a checkpoint from before noise could last has none
+        stream.noise_A = saved["noise"]
         stream.observation = moments[-1].observation
         if stream.observation.tolist() != saved["observation"]:
             raise ValueError(

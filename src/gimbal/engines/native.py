@@ -486,14 +486,12 @@ class NativeEngine(AbstractEngine):
             self._occupy(row, item, (*item.prompt, *item.drawn))
             span = slice(len(item.prompt), len(item.prompt) + len(item.drawn))
             for name in NOTED:
-                if (column := held.get(name.removesuffix("_BL"))) is not None:  # older checkpoints have no rivals
-                    getattr(self.table, name)[row, span] = column
+                getattr(self.table, name)[row, span] = held[name.removesuffix("_BL")]
             self.slots.reserve(self.table.ids_BL.shape[1], held["cache"])
             self.slots.place([row], held["cache"])
             if self.decoder.drafts is not None:
                 self.table.restore(row, held.get("store", {}))
         self._prefix = state["prefix"]
-        # Older checkpoints lack ended rows and the cache of waiting ones, which is computed again.
-        self._ended = [Ended(*row) for row in state.get("ended", ())]
+        self._ended = [Ended(*row) for row in state["ended"]]
         self.decoder.distributions = None
-        self.decoder.load_state_dict(state.get("drafts") or {})
+        self.decoder.load_state_dict(state["drafts"])

@@ -123,9 +123,6 @@ def training_tasks(name: str = "chain_sum", size: int = 100_000) -> ReasoningGym
     return replace(held_out_tasks(name), seed=1, size=size, exclude=held_out_tasks(name, HELD_OUT_SIZE))
 
 
-exam, practice = held_out_tasks, training_tasks  # former names
-
-
 @dataclass(frozen=True, kw_only=True)
 class Demonstrations(AbstractGenerated):
     """Chain sums with one written answer, careful, sloppy or guessed: what gimbal-tiny was trained on.

@@ -38,7 +38,7 @@ from gimbal.learning.updates.base import (
     memories,
 )
 from gimbal.learning.updates.yielded import accepted, begun, moves_the_policy, without_gradient
-from gimbal.ops.paths import get_at, replace_at
+from gimbal.nested import get_at, replace_at
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import Group, TrainBatch
 

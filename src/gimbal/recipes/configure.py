@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from gimbal.config import override, paths, read
-from gimbal.critics.mlp import ValueMLP
+from gimbal.config.aliases import INPUTS
 from gimbal.critics.tokens import HiddenValue
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.environments.base import AbstractTasks
@@ -21,28 +21,8 @@ from gimbal.environments.minari import Minari
 from gimbal.environments.mixture import Mixed
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.split import Split, parted
-from gimbal.learning.updates.dyna import Dyna
-from gimbal.learning.updates.edited_flow import EditedFlow
-from gimbal.learning.updates.feasibility import FeasibilityGuided
-from gimbal.learning.updates.flow_q import FlowQ
-from gimbal.learning.updates.implicit_q import AbstractImplicitQ
-from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
-from gimbal.learning.updates.steered_flow import SteeredFlow
-from gimbal.learning.updates.synthetic_replay import SyntheticReplay
-from gimbal.learning.updates.td3 import TD3
-from gimbal.policies.balanced import Balanced
-from gimbal.policies.best_of import BestOf
-from gimbal.policies.categorical import Categorical
-from gimbal.policies.combinatorial import Combinatorial
-from gimbal.policies.control import AbstractBoundedSpec
-from gimbal.policies.deterministic import Deterministic
-from gimbal.policies.frozen_base import Residual
-from gimbal.policies.gaussian import Gaussian
+from gimbal.policies.control import StepSampling
 from gimbal.policies.greedy import Greedy
-from gimbal.policies.one_step import OneStep
-from gimbal.policies.planned import Planned
-from gimbal.policies.squashed import SquashedGaussian
-from gimbal.policies.steered import Steered
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.sizes import sized
 from gimbal.rewards.base import AbstractReward
@@ -50,30 +30,11 @@ from gimbal.rewards.beside import OWN, methods, names, together
 from gimbal.rewards.function import Function
 from gimbal.rewards.recorded import Recorded
 from gimbal.runtime import compose
-from gimbal.runtime.run import AbstractRun, HeldOut, Run
+from gimbal.runtime.run import AbstractRun, HeldOut
 from gimbal.workflows.agent import Agent
 from gimbal.workflows.demonstrated import Demonstrated
 
-ENVIRONMENTS = ("env", "env_id")
-# Several names for one key. The names for datasets come from TRL, verl and OpenRLHF, those for environments from CleanRL and SB3.
-_NAMES = {
-    "reward": "rewards",
-    "agent": "workflow",
-    "reward_funcs": "rewards",
-    **dict.fromkeys(("train_dataset", "dataset", "dataset_name", "data.train_files", "prompt_data"), "tasks"),
-    **dict.fromkeys(("eval_dataset", "data.val_files", "dataset_test_split"), "held_out"),
-    **dict.fromkeys(("data.prompt_key", "input_key"), "tasks.prompt"),
-    "label_key": "tasks.answer",
-    "dataset_config": "tasks.config",
-    "dataset_train_split": "tasks.split",
-    "dataset_streaming": "tasks.streaming",
-    **dict.fromkeys(ENVIRONMENTS, "tasks.environment"),
-}
-# Policies by action type.
-REAL, CHOICES = (
-    (Gaussian, SquashedGaussian, Deterministic, OneStep, BestOf, Steered, Balanced, Combinatorial, Residual),
-    (Categorical, Greedy),
-)
+LEARNED = ("policy", "critic", "reference", "update")  # where parts have the sizes of the environment
 READ_BY = ("prompt", "answer", "answer_after", "system", "chat")  # fields of Dataset that determine how a row is read
 
 
@@ -87,10 +48,14 @@ def configured(
     """
     changes: dict[str, Any] = {}
     for key, value in overrides.items():
-        ours = _NAMES.get(key, key)
+        ours = INPUTS.get(key, key)
         if ours in changes:
             raise ValueError(f"{key} sets {ours}, which is already given; give only one of them")
-        if key in ENVIRONMENTS and "tasks" not in overrides and not hasattr(run.tasks, "environment"):
+        if (
+            INPUTS.get(key) == "tasks.environment"
+            and "tasks" not in overrides
+            and not hasattr(run.tasks, "environment")
+        ):
             raise ValueError(f"{key}: this recipe acts in no environment; start from sac, dqn, cartpole or pendulum")
         changes[ours] = value
     if "agent" in overrides:
@@ -330,32 +295,25 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
             "env_spec into its metadata.json"
         )
     world = Environment(run.tasks.source)
-    sizes: dict[str, Any] = {}
-    both = {"observations": world.observations, "actions": world.actions}
-    if isinstance(run.policy, REAL if world.real else CHOICES):
-        sizes |= {f"policy.{name}": size for name, size in both.items()}
-    elif isinstance(run.policy, REAL + CHOICES) or (isinstance(run.policy, Planned) and not world.real):
+    acts = run.policy.family
+    if acts.sampling is StepSampling and acts.densities != world.real:
         raise ValueError(
             f"{run.tasks.source} takes {'continuous' if world.real else 'discrete'} actions, which {type(run.policy).__name__} does "
             f"not sample: start from {_begin(run, world.real)}"
         )
-    if isinstance(run.policy, AbstractBoundedSpec | Planned):
-        sizes["policy.bound"] = world.bound
+    has = {
+        "observations": world.observations,
+        "actions": world.actions,
+        "bound": world.bound,
+        "choices": not world.real,
+    }
+    sizes: dict[str, Any] = {}
+    for path, part in paths(run).items():
+        own = vars(part) if is_dataclass(part) and path.partition(".")[0] in LEARNED else {}
+        if "observations" in own or path == "policy":
+            sizes |= {f"{path}.{name}": size for name, size in has.items() if name in own}
     if isinstance(run.policy, Greedy):  # that of the recipe is the size of its own environment's returns
         sizes["policy.scale"] = 1.0
-    learns, at = run.learns, "update"
-    if isinstance(learns, Dyna):
-        sizes |= {f"update.world.{name}": size for name, size in {**both, "choices": not world.real}.items()}
-    if isinstance(learns, Dyna | SyntheticReplay):
-        learns, at = learns.inside, "update.inside"
-    if isinstance(
-        learns, SoftActorCritic | TD3 | AbstractImplicitQ | FeasibilityGuided | FlowQ | EditedFlow | SteeredFlow
-    ):
-        sizes |= {f"{at}.critic.{name}": size for name, size in {**both, "bound": world.bound}.items()}
-    if isinstance(run.policy, Planned):
-        sizes |= {f"policy.world.{name}": size for name, size in {**both, "choices": not world.real}.items()}
-    if isinstance(run, Run) and isinstance(run.critic, ValueMLP):
-        sizes["critic.observations"] = world.observations
     if run.held_out is not None and isinstance(run.held_out.tasks, Gymnasium):
         sizes["held_out.tasks.environment"] = run.tasks.source
 

@@ -66,7 +66,7 @@ def improved(
 
     One without this figure because its rollouts failed, or with more than half of them failed, is never the best.
     """
-    if held_out.save_best == "no":
+    if held_out.save_best is None:
         return None
     metric, failed = f"eval/{held_out.save_best}", figures.get("eval/failed", 0.0)
     if failed > MOST_FAILED * len(held_out.tasks) * (held_out.samples + 1) or (failed and metric not in figures):

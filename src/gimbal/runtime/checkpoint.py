@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 # Of state.pt; one more whenever what is in it changes. 2: groups of episodes. 3: named steps of an environment.
-FORMAT = 3
+FORMAT = 4
 LOGS = (METRICS, ROLLOUTS, SCHEDULE)  # logs of the run, whose lengths a checkpoint records
 NAME = re.compile(r"step_(\d+)(?:\.(\d+))?")
 STATE = ("learner", "pipeline", "store", "sync", "proof", "totals")  # keys that every state.pt has

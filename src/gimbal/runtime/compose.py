@@ -36,9 +36,9 @@ from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.ranks import several
 from gimbal.learning.updates.policy_gradient import REFERENCE as REFERENCE_MODEL
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient, needs_of
+from gimbal.nested import get_at, walk
 from gimbal.objectives.base import DISCREPANCY, UPDATE, AbstractObjective
 from gimbal.objectives.surrogates.guided_ratio import GuidedRatio
-from gimbal.ops.paths import get_at, walk
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.token import CausalLM
 from gimbal.records import Task

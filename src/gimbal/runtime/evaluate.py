@@ -280,9 +280,6 @@ def evaluate(
     )
 
 
-examine = evaluate  # former name
-
-
 def _mean(values: Sequence[float | int]) -> float:
     """NaN of none."""
     return float(np.mean(values)) if values else math.nan

@@ -32,7 +32,7 @@ from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient
 from gimbal.learning.weight_sync.base import AbstractWeightSync
 from gimbal.learning.weight_sync.delivery import Delivery
 from gimbal.learning.weight_sync.proof import DeliveryProof
-from gimbal.ops.paths import get_at
+from gimbal.nested import get_at
 from gimbal.records import Group, Rollout, TrainBatch
 from gimbal.report.causes import repeat_metrics, sample_metrics, surprise_metrics
 from gimbal.report.console import Console

@@ -11,7 +11,7 @@ from gimbal.environments.base import AbstractTasks
 from gimbal.environments.dataset import Dataset, Rows
 from gimbal.environments.mixture import Mixed
 from gimbal.environments.split import Split
-from gimbal.ops.paths import walk
+from gimbal.nested import walk
 from gimbal.records import Task
 from gimbal.runtime.run import AbstractRun
 

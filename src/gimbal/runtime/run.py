@@ -55,7 +55,7 @@ class HeldOut:
     tasks: AbstractTasks
     samples: int = 4
     every: int = 0
-    save_best: str = "no"
+    save_best: str | None = None
     engine: AbstractEngineSpec | None = None
     workflow: AbstractWorkflow | None = None
     rewards: tuple[AbstractReward, ...] | None = None
@@ -67,14 +67,15 @@ class HeldOut:
             )
         figures = ("score", "greedy_score", "success", "greedy_success", "greedy", "loss")
         figures += tuple(f"pass@{k}" for k in KS if k <= self.samples)
-        if self.save_best not in ("no", *figures) and "/" not in self.save_best:  # one with a bar is named by a reward
+        best = self.save_best
+        if best is not None and best not in figures and "/" not in best:  # one with a bar is named by a reward
             raise ValueError(
-                f"held_out.save_best is {self.save_best}; it must be no or one of {', '.join(figures)}, or a figure of a reward, "
+                f"held_out.save_best is {best}; it must be none or one of {', '.join(figures)}, or a figure of a reward, "
                 "as data/coverage is one of DigitDistance"
             )
-        if self.save_best != "no" and not self.every:
+        if best is not None and not self.every:
             raise ValueError(
-                f"held_out.save_best={self.save_best} needs evaluations during training, but held_out.every is 0: set held_out.every=10"
+                f"held_out.save_best={best} needs evaluations during training, but held_out.every is 0: set held_out.every=10"
             )
 
 
@@ -82,8 +83,9 @@ class HeldOut:
 class AbstractRun(ABC):
     """An experiment without its learning parts. A learner step trains on ``prompts_per_step`` groups of ``num_generations`` rollouts.
 
-    ``max_staleness`` = k: no decision older than k learner versions is ever trained on; 0 means synchronous. ``staleness`` is the
-    rule that enforces it: Pace, Wait, Withhold, DropStale, MaskStale; or Reweight, which has no bound.
+    ``max_staleness`` = k: no decision older than k learner versions is trained on when its group is first taken; 0 means synchronous.
+    ``staleness`` is the rule that enforces it: Pace, Wait, Withhold, DropStale, MaskStale; or Reweight, which has no bound. A
+    ``store`` that trains on groups again has a bound of its own.
     ``ahead``: "ready" lets the learner step as soon as a batch is ready; "full" first generates as far ahead as k allows, so that
     all data has age k once the pipeline is full (as with a learner much slower than its samplers).
     """
@@ -94,21 +96,26 @@ class AbstractRun(ABC):
     workflow: AbstractWorkflow = SingleTurn()  # drives the engine through a rollout
     tasks: AbstractTasks
     curriculum: AbstractCurriculumSpec = Epochs()
-    budget: AbstractBudgetSpec = Fixed()  # how many rollouts per task, and how long; by default the two settings below
+    budget: AbstractBudgetSpec = (
+        Fixed()
+    )  # rollouts per task and their length: by default num_generations and sampling.max_length
     held_out: HeldOut | None = None
     sampling: AbstractSampling = Sampling()  # must fit the policy: Sampling for tokens, StepSampling for control
 
     # What the run may learn from.
     rewards: tuple[AbstractReward, ...] = ()
     filters: tuple[AbstractFilter, ...] = ()
-    prompts_per_step: int = 16
-    num_generations: int = 8
-    max_staleness: int = 1
+    prompts_per_step: int = 16  # groups of rollouts in a learner step
+    num_generations: int = 8  # rollouts in a group
+    max_staleness: int = 1  # learner versions that a decision may be old; 0 is synchronous
     staleness: AbstractStaleness = Pace()  # the rule that keeps max_staleness
-    ahead: Literal["ready", "full"] = "ready"
+    ahead: Literal["ready", "full"] = (
+        "ready"  # when the learner steps: once a batch is ready, or once samplers are max_staleness ahead
+    )
     oversampling: float = 1.0  # groups dispatched per group wanted, if filters drop some; surplus groups are dropped
-    # For unfinished groups: the learner waits, or their tasks restart later.
-    surplus: Literal["wait", "recycle"] = "wait"
+    surplus: Literal["wait", "recycle"] = (
+        "wait"  # of unfinished groups: the learner waits for them, or their tasks restart later
+    )
     max_empty_batches: int = 10  # the run stops with advice after this many batches of dropped groups in a row
 
     store: AbstractStoreSpec = Once()  # which rollouts are kept and trained on again
@@ -120,10 +127,9 @@ class AbstractRun(ABC):
     steps: int = 50
     seed: int = 0
     threads: int = 0  # torch threads; 0 chooses by the number of cores when the run is created, and saves the choice
-    checkpoint_every: int = 25
-    keep_checkpoints: int = 2
-    # Steps between checkpoints kept permanently, in addition to the newest keep_checkpoints; 0 keeps no others.
-    keep_every: int = 0
+    checkpoint_every: int = 25  # steps
+    keep_checkpoints: int = 2  # the newest so many stay
+    keep_every: int = 0  # steps between checkpoints that stay, besides the newest keep_checkpoints; 0 keeps no others
     record_every: int = 10  # steps between samples of rollouts written to disk; 0 writes none
     record_mb: int = 50  # maximum megabytes of rollouts on disk, spread evenly over the steps
     faults: Faults | None = None  # faults to inject on purpose

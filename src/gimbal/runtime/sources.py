@@ -51,7 +51,7 @@ def _reference(run: Any) -> dict[str, str]:
 
 def edited(saved: Mapping[str, Any] | None, now: Mapping[str, str]) -> list[str]:
     """The message on a resume: files changed since the start of the process that wrote the checkpoint."""
-    before = {} if saved is None else saved.get("sources", {})  # those of before this was kept have none
+    before = {} if saved is None else saved["sources"]
     names = [Path(path).name for path, digest in now.items() if before.get(path, digest) != digest]
     if not names:
         return []

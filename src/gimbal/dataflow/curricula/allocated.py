@@ -166,5 +166,5 @@ class AllocatedCurriculum(AbstractCurriculumAround):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.order.load_state_dict(state["order"])
-        self.taken = list(state.get("taken", ()))  # checkpoints of before have none
+        self.taken = list(state["taken"])
         self.ready, self.context = list(state["ready"]), [(list(x), r, n) for x, r, n in state["context"]]

@@ -111,7 +111,7 @@ class AbstractChooser(AbstractCurriculum):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.now, self.ids, self.out = state["now"], dict(state["ids"]), dict(state["out"])
         self.visits, self.given = dict(state["visits"]), list(state["given"])
-        self.chosen = set(state.get("chosen", ()))
+        self.chosen = set(state["chosen"])
         self.places = {task: place for place, task in self.ids.items()}
         self._deal()
 

@@ -77,13 +77,13 @@ class SkippingCurriculum(AbstractCurriculumAround):
         self.came: Counter[str] = Counter()  # groups of the present step, by kind
 
     def next(self) -> Task:
-        for _ in range(self.size):
-            task = self.order.next()
-            self.met += 1
-            if philox(self.seed, "skip", self.met).random() < self.chance(task):
-                break
         self.asked += 1
-        return task
+        left = self.size  # the last of a round is asked in any case
+        while True:
+            task = self.order.next()
+            self.met, left = self.met + 1, left - 1
+            if left < 1 or philox(self.seed, "skip", self.met).random() < self.chance(task):
+                return task
 
     def chance(self, task: Task) -> float:
         """That it is asked."""

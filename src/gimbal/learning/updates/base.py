@@ -37,7 +37,7 @@ from gimbal.learning.optimizers import AbstractOptimizer
 from gimbal.learning.proximal.base import Forward
 from gimbal.learning.ranks import AbstractRanks, in_micro_batches
 from gimbal.learning.separate import by_role
-from gimbal.ops.paths import walk
+from gimbal.nested import walk
 from gimbal.ops.weights import buffers_of, weights_of
 from gimbal.policies.base import AbstractPolicy, Evaluation
 from gimbal.records import Group, TrainBatch

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.dataflow.replay.successes import Successes
-from gimbal.environments.demonstrations import exam, practice
+from gimbal.environments.demonstrations import held_out_tasks, training_tasks
 from gimbal.objectives import ClippedRatio, TruncatedWeight
 from gimbal.recipes.core.grpo import grpo
 from gimbal.runtime.run import HeldOut, Run
@@ -17,10 +17,10 @@ def arpo() -> Run:
     As many tasks as published, 16 per step. Replayed rollouts have importance weights, truncated at 2, where the paper treats them
     as new. On-policy except for staleness and replay: one update per batch, at a ratio of 1, so the clip never acts.
     """
-    run, held_out = grpo(), replace(exam(size=256), parameters=SPARSE)
+    run, held_out = grpo(), replace(held_out_tasks(size=256), parameters=SPARSE)
     return replace(
         run,
-        tasks=replace(practice(), parameters=SPARSE, size=128, exclude=held_out),
+        tasks=replace(training_tasks(), parameters=SPARSE, size=128, exclude=held_out),
         held_out=HeldOut(tasks=held_out, samples=4),
         sampling=replace(run.sampling, max_length=96),
         store=Successes(least=0.9),  # partial credit is not a success

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from gimbal.nested import get_at, replace_at
 from gimbal.objectives import ClippedRatio, KLPenalty
-from gimbal.ops.paths import get_at, replace_at
 
 
 @dataclass(frozen=True)
