@@ -64,7 +64,10 @@ def train(
     config.refuse_while_loading()
     tracked = trackers.asked(track)
     start = prepare(recipe, config.flatten(overrides), name=name, resume=resume, runs=Path(runs))
-    return launch(start, place(start, name, Path(runs)), track=tracked)
+    directory = place(start, name, Path(runs))
+    if directory is None:  # code after this call is for rank 0 only
+        raise SystemExit(0)
+    return launch(start, directory, track=tracked)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,13 +114,13 @@ def prepare(
     return Start(recipe=recipe, run=run, notices=notices)
 
 
-def place(start: Start, name: str | None, runs: Path) -> Path:
-    """Where it is trained. Under torchrun only rank 0 returns; the others follow it to its end."""
+def place(start: Start, name: str | None, runs: Path) -> Path | None:
+    """Where it is trained. None for the other ranks under torchrun: they have then followed rank 0 to the run's end."""
     if rank() > 0:
         from gimbal.runtime.local import follow
 
         follow(start.run)
-        raise SystemExit(0)
+        return None
     return start.resumed or directories.create(start.run, start.recipe, name, runs)
 
 

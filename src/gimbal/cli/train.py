@@ -177,8 +177,7 @@ def _train(arguments: Arguments) -> int:
         rest = [] if track is None else ["--track", ",".join(track) or trackers.NONE]
         stem = name or directories.stem_of(recipe)
         return train_seeds(run, recipe, stem, runs, numbers(text), jobs, rest, start.notices)
-    else:
-        directory = api.place(start, name, runs)
+    elif (directory := api.place(start, name, runs)) is not None:
         try:
             api.launch(start, directory, track=track, header=True)
         except KeyboardInterrupt:
