@@ -1,4 +1,4 @@
-"""A word on stderr where a start takes long, so that nobody has to guess what a silent command does."""
+"""Sentences on stderr, apart from a command's output; one where a start takes long, so that nobody has to guess what it does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AFTER = 3.0  # seconds: on an idle machine all of a start is over by then, and n
 @contextmanager
 def waiting(doing: str) -> Iterator[None]:
     """Say what is being done if it takes longer than ``AFTER`` seconds."""
-    timer = threading.Timer(AFTER, _say, (doing,))
+    timer = threading.Timer(AFTER, tell, (f"{doing} ...",))
     timer.daemon = True  # it must not hold up the end of a process
     timer.start()
     try:
@@ -23,5 +23,5 @@ def waiting(doing: str) -> Iterator[None]:
         timer.cancel()
 
 
-def _say(doing: str) -> None:
-    print(f"gimbal: {doing} ...", file=sys.stderr, flush=True)
+def tell(sentence: str) -> None:
+    print(f"gimbal: {sentence}", file=sys.stderr, flush=True)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gimbal import api, cli, config, recipes
+from gimbal import cli, config, recipes
 from gimbal.cli import seeds
+from gimbal.runtime import directories
 
 QUICK = str(Path(__file__).parent / "quick_recipe.py") + ":quick"
 REWARDS = """
@@ -108,7 +109,7 @@ def test_from_another_directory_relative_files_are_refused_with_the_way(place, c
         file.write("from gimbal.environments.dataset import Dataset\nfrom dataclasses import dataclass\n")
         file.write("@dataclass(frozen=True, kw_only=True)\nclass Rows2(Dataset):\n    path: str = 'rows.jsonl'\n")
     run = recipes.load(QUICK, {key: config.Text(value) for key, value in [word.split("=") for word in words]})
-    directory = place / api.create(run, QUICK, "one", Path("runs"))
+    directory = place / directories.create(run, QUICK, "one", Path("runs"))
     assert config.load(directory, type(run))[1].seed == run.seed
     (place / "elsewhere").mkdir()
     capsys.readouterr()

@@ -26,7 +26,7 @@ from gimbal.policies.token import CausalLM
 from gimbal.report import trackers
 from gimbal.report.files import Summary
 from gimbal.rewards.isolation import RewardError
-from gimbal.runtime import checkpoint, local
+from gimbal.runtime import checkpoint, directories, local
 from gimbal.runtime.evaluate import EvalResult
 from gimbal.runtime.run import Run
 
@@ -348,7 +348,7 @@ def test_an_evaluation_on_rows_that_were_trained_on_says_so(trained, monkeypatch
     (Path("new.jsonl")).write_text('{"prompt": "1 + 2 =", "answer": "3"}\n')
     result = EvalResult(tasks=1, score=0.0, greedy_score=0.0, length=1.0, pass_at={}, greedy=None)
     monkeypatch.setattr(api, "evaluate", lambda run: result)
-    monkeypatch.setattr(api, "weights", lambda directory: Path(CausalLM().path))
+    monkeypatch.setattr(directories, "weights", lambda directory: Path(CausalLM().path))
     assert cli.main(["train", "grpo", "tasks=rows.jsonl", "reward=ExactAnswer()", "--name", "it"]) == 0
     capsys.readouterr()
     assert cli.main(["eval", "it", "held_out=new.jsonl"]) == 0 and not capsys.readouterr().err

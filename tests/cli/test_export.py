@@ -14,12 +14,12 @@ for room in ("runtime", "zoo"):
 from small import rows, small_run
 from zoo_families import saved
 
-from gimbal import api, config
+from gimbal import config
 from gimbal.cli import main
 from gimbal.learning.method import Optimization
 from gimbal.policies.lora import LoRA, merged
 from gimbal.policies.token import CausalLM, Sampling
-from gimbal.runtime import best
+from gimbal.runtime import best, directories
 from gimbal.runtime.local import run_local
 from gimbal.runtime.run import HeldOut
 
@@ -41,7 +41,7 @@ def trained(tmp_path_factory):
         keep_every=2,
     )
     run = config.override(run, {"held_out": HeldOut(tasks=rows(12), samples=2, every=1, save_best="score")})
-    directory = api.create(run, "mine", "run", place)
+    directory = directories.create(run, "mine", "run", place)
     run_local(run, directory)
     return run, directory
 
@@ -61,7 +61,7 @@ def test_the_best_model_is_that_of_the_best_evaluation(trained):
     steps = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     before = json.loads((directory / "summary.json").read_text())["before"]["eval/score"]
     scores = {0: before} | {row["step"]: row["eval/score"] for row in steps}
-    found = json.loads((directory / best.BEST / best.EVALUATION).read_text())
+    found = json.loads((directory / "best" / best.EVALUATION).read_text())
     assert found["value"] == max(scores.values()) == scores[found["step"]] == found["figures"]["eval/score"] > before
     assert [path.name for path in sorted((directory / "checkpoints").iterdir())] == [
         "step_000002",

@@ -1,4 +1,8 @@
-"""gimbal report, as typed."""
+"""gimbal report, as typed; and that commands which only read a run's files start at once."""
+
+import json
+import subprocess
+import sys
 
 import pytest
 
@@ -50,3 +54,32 @@ def test_what_is_refused(runs, capsys, words, said):
 def test_help(capsys):
     assert main(["report", "--help"]) == 0
     assert "--serve" in capsys.readouterr().out and command.HELP
+
+
+def test_commands_that_read_runs_import_no_torch(runs):
+    ended = {"recipe": "demo", "seed": 0, "steps": 1, "seconds_training": 1.0, "tokens_generated": 8, "max_age": 1}
+    ended |= {
+        "before": {"eval/score": 0.1},
+        "after": {"eval/score": 0.5},
+        "mean_discrepancy": 0.0,
+        "peak_memory_mb": 1.0,
+    }
+    for name in ("a-s0", "a-s1", "b"):
+        (runs / name / "summary.json").write_text(json.dumps(ended))
+    said = {
+        ("list", "recipes"): 0,
+        ("doctor", "b"): 0,
+        ("doctor", "nope"): 2,
+        ("report", "b"): 0,
+        ("report", "a-s*"): 0,
+        ("compare", "a-s*", "x=b"): 0,
+        ("train", "grop"): 2,  # there is no such recipe
+    }
+    program = (
+        "import sys; from gimbal.cli import main\n"
+        f"for words, code in {said}.items(): assert main(words) == code, words\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "there is no recipe grop; did you mean grpo? (gimbal list recipes)" in done.stderr

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from gimbal import api, cli, config, recipes
+from gimbal import cli, config, recipes
 from gimbal.report.files import JsonLines, deterministic
-from gimbal.runtime import checkpoint
+from gimbal.runtime import checkpoint, directories
 
 QUICK = str(Path(__file__).parent / "quick_recipe.py") + ":quick"
 WORDS = ["train", QUICK, "threads=1", "held_out=None", "max_staleness=0"]
@@ -96,7 +96,7 @@ def test_no_room_at_any_time(capsys):
 def test_a_file_where_directories_are_wanted_is_named(tmp_path):
     (tmp_path / "f").touch()
     with pytest.raises(ValueError, match=rf"\({tmp_path / 'f'}: a file lies where a directory is expected"):
-        api.create(recipes.load(QUICK), QUICK, "x", tmp_path / "f" / "g")
+        directories.create(recipes.load(QUICK), QUICK, "x", tmp_path / "f" / "g")
 
 
 @pytest.mark.parametrize("target", ["/sys", "/proc"])
@@ -114,7 +114,7 @@ def test_a_place_where_nothing_can_be_written(target, capsys):
 
 def test_a_run_that_may_only_be_read_is_copied_first(capsys, monkeypatch):
     run = recipes.load(QUICK)
-    directory = api.create(run, QUICK, "x y", Path("runs"))
+    directory = directories.create(run, QUICK, "x y", Path("runs"))
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != directory)  # root may write everywhere
     way = "cp -r 'runs/x y' COPY && chmod -R u+w COPY && gimbal train --resume COPY\n"
     for words in ([], ["steps=99"]):

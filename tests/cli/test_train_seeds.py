@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from quick_recipe import quick
 
-from gimbal import api, cli, recipes
+from gimbal import cli, recipes
 from gimbal.cli import seeds
 from gimbal.report.files import JsonLines, deterministic
-from gimbal.runtime import checkpoint
+from gimbal.runtime import checkpoint, directories
 
 QUICK = str(Path(__file__).parent / "quick_recipe.py") + ":quick"
 
@@ -61,7 +61,7 @@ def test_refusals(words, sentence, capsys, tmp_path, monkeypatch):
 
 
 def test_a_name_of_another_recipe_is_not_touched(tmp_path):
-    api.create(replace(quick(), seed=1, steps=9), QUICK, "quick-s1", tmp_path)
+    directories.create(replace(quick(), seed=1, steps=9), QUICK, "quick-s1", tmp_path)
     with pytest.raises(ValueError, match="quick-s1 already exists with another recipe"):
         seeds.prepared(quick(), QUICK, "quick", tmp_path, [0, 1])
     assert [path.name for path in tmp_path.iterdir()] == ["quick-s1"]
@@ -79,7 +79,7 @@ def test_compare_refuses_in_one_line(words, capsys, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_failed_seed_stops_no_other_and_the_same_command_mends_it(tmp_path, capsys):
-    broken = api.create(replace(recipes.load(QUICK), seed=1), QUICK, "quick-s1", tmp_path)
+    broken = directories.create(replace(recipes.load(QUICK), seed=1), QUICK, "quick-s1", tmp_path)
     (broken / "checkpoints").write_text("a file where a directory must be")
     words = ["train", QUICK, "--seeds", "2", "--runs", str(tmp_path), "--jobs", "2"]
     code, out, err = call(*words)

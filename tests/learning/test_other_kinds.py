@@ -36,7 +36,7 @@ from gimbal.policies.paths import PathSampling
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.records import Episode, TrainBatch
 from gimbal.rewards.digits import DigitClass
-from gimbal.runtime import checkpoint, compose
+from gimbal.runtime import checkpoint, compose, directories
 from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.run import HeldOut, Run
 from gimbal.workflows.base import AbstractWorkflow, Draw
@@ -224,7 +224,7 @@ def test_a_run_of_two_kinds_resumed_from_the_middle_is_the_uninterrupted_run(sin
 def test_both_kinds_are_evaluated_and_exported(single_thread, tmp_path, capsys):
     held_out = HeldOut(tasks=DigitSums(terms=2, size=4, seed=9), samples=2)
     run = joint(policy=CausalLM(), steps=2, held_out=held_out)
-    directory = api.create(run, "mine", "run", tmp_path)
+    directory = directories.create(run, "mine", "run", tmp_path)
     summary = run_local(run, directory)
     again = api.to_evaluate(str(directory), "", tmp_path)
     assert again.separate["painter"].kind.policy.model.endswith("/model/painter")

@@ -24,7 +24,7 @@ from gimbal.learning.weight_sync.receipts import NotDelivered
 from gimbal.policies.base import Evaluation
 from gimbal.policies.token import CausalLM
 from gimbal.records import Episode, TrainBatch
-from gimbal.runtime import checkpoint, compose
+from gimbal.runtime import checkpoint, compose, directories
 from gimbal.runtime.evaluate import evaluate_held_out
 from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.run import HeldOut, Run
@@ -243,7 +243,7 @@ def test_the_weights_of_another_role_are_not_taken_for_its_own(single_thread, mo
 @pytest.mark.slow
 def test_each_role_is_evaluated_and_exported_with_its_own_weights(single_thread, tmp_path, capsys):
     run = two(policy=CausalLM(), steps=2, held_out=HeldOut(tasks=rows(4), samples=2))
-    directory = api.create(run, "mine", "run", tmp_path)
+    directory = directories.create(run, "mine", "run", tmp_path)
     summary = run_local(run, directory)
     again = api.to_evaluate(str(directory), "", tmp_path)
     assert again.separate["executor"].model.endswith("/model/executor")

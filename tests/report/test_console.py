@@ -10,7 +10,8 @@ import pytest
 from report_records import rollout
 from test_files import summary
 
-from gimbal.report.console import Console, duration, one_line, spark, verdict
+from gimbal.report.console import Console, one_line, spark, verdict
+from gimbal.report.files import duration
 
 STEP = {"step": 3.0, "reward/mean": 0.25, "mismatch/prob_diff": 0.0123, "staleness/max": 1.0, "time/step": 2.0}
 

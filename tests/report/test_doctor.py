@@ -67,7 +67,8 @@ def record(tmp_path):
         lines = JsonLines(tmp_path / "metrics.jsonl")
         figures = HEALTHY | {name.replace("__", "/"): value for name, value in changes.items()}
         for step in range(recorded - 1, steps):
-            row = {"step": step + 1}
+            unit = "tokens" if (run or TOKENS)["policy"]["class"] == "CausalLM" else "env_steps"
+            row = {"step": step + 1, unit: 100.0 * (step + 1)}
             for name, value in figures.items():
                 first, last = value if isinstance(value, tuple) else (value, value)
                 row[name] = first + (last - first) * step / max(1, steps - 1)

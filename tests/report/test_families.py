@@ -11,8 +11,7 @@ from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.pendulum import pendulum
 from gimbal.report.console import Console
 from gimbal.report.doctor import judged
-from gimbal.report.files import METRICS
-from gimbal.report.metrics import drawn
+from gimbal.report.files import METRICS, drawn
 from gimbal.report.record import Record
 from gimbal.runtime import compose
 from gimbal.runtime.local import run_local

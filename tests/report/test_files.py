@@ -10,9 +10,9 @@ import torch
 from report_records import batch, group, rollout
 
 from gimbal.policies.commits import WHERE, Commits
-from gimbal.report.console import cost
-from gimbal.report.files import JsonLines, RolloutFile, Summary, deterministic, filled, lost, strip
+from gimbal.report.files import JsonLines, Summary, cost, deterministic, lost
 from gimbal.report.record import Record
+from gimbal.report.rollouts import RolloutFile, filled, strip
 
 NASTY = 'line\u2028separator \x85 \x1c next\nline "quoted" \\ \ud800 </script> 数'
 
@@ -278,7 +278,7 @@ def test_what_a_rollout_made_is_recorded_as_an_image_and_a_text_is_none():
     from PIL import Image
 
     from gimbal.policies.paths import Paths
-    from gimbal.report.files import picture, strip
+    from gimbal.report.rollouts import picture, strip
 
     zero_NS, states = torch.zeros(1, 1), torch.zeros(1, 2, 1, 8, 8)
     states[0, 1, 0, 3] = torch.linspace(-1.5, 1.5, 8)

@@ -142,7 +142,13 @@ def test_a_control_policy_has_no_groups_and_no_texts_to_judge(tmp_path):
         {"recipe": "demo", "run": {"policy": {"class": "Categorical", "observations": 4, "actions": 2}}}
     )
     directory = make_run(tmp_path / "a", recipe=recipe)
-    row = {"step": 3, "reward/zero_std_frac": 1.0, "entropy/mean": -2.0, "length/truncated_frac": 1.0}
+    row = {
+        "step": 3,
+        "env_steps": 30.0,
+        "reward/zero_std_frac": 1.0,
+        "entropy/mean": -2.0,
+        "length/truncated_frac": 1.0,
+    }
     JsonLines(directory / "metrics.jsonl").append(row)
     assert [item["what"] for item in describe([RunOnDisk.read(directory)])[0][0]["signs"]] == ["loss", "evaluation"]
 
@@ -182,7 +188,9 @@ def test_trouble_of_several_runs_is_told_by_recipe(tmp_path):
     for name in ("a", "b"):
         directory = make_run(tmp_path / name, recipe=f"recipe: {name}\nrun: {{seed: 0}}\n")
         if name == "b":
-            JsonLines(directory / "metrics.jsonl").append({"step": 3, "loss": None, "length/truncated_frac": 0.9})
+            JsonLines(directory / "metrics.jsonl").append(
+                {"step": 3, "tokens": 30.0, "loss": None, "length/truncated_frac": 0.9}
+            )
     runs, _ = describe([RunOnDisk.read(tmp_path / name) for name in ("a", "b")])
     assert conclusion(runs).endswith(" Look at b: loss, length.")
 

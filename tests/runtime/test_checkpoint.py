@@ -15,11 +15,11 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from small import small_run
 
-from gimbal import api, durable
+from gimbal import durable
 from gimbal.cli import sentence
 from gimbal.policies.categorical import Categorical
 from gimbal.report.files import JsonLines
-from gimbal.runtime import checkpoint
+from gimbal.runtime import checkpoint, directories
 from gimbal.runtime.local import Trainer
 
 POLICY = Categorical(observations=4, actions=2, hidden=(8,)).load()
@@ -187,7 +187,7 @@ def test_a_spoilt_checkpoint_is_passed_over_with_a_word(tmp_path, name, capsys):
     assert found == "step_000002" and len(said) == 1
     assert "step_000003" in said[0] and said[0].endswith("; step_000002 is used instead") and "\n" not in said[0]
     if file != "state.pt":  # what evaluates reads the weights alone
-        assert api.weights(tmp_path) == tmp_path / "checkpoints" / "step_000002" / "model"
+        assert directories.weights(tmp_path) == tmp_path / "checkpoints" / "step_000002" / "model"
         assert "step_000002 is used instead" in capsys.readouterr().err
     save(tmp_path, 3, keep=3)  # the run came there again
     assert names(tmp_path) == ["step_000001", "step_000002", "step_000003.2"]

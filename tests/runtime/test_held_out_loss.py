@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from gimbal import api, cli
+from gimbal.runtime.directories import find_run
 
 ROWS = [{"prompt": f"{a} + 2 =", "completion": f" {a + 2}"} for a in range(6)]
 PAIRS = [{"prompt": f"{a} + 2 =", "chosen": f" {a + 2}", "rejected": f" {a}"} for a in range(6)]
@@ -31,7 +32,7 @@ def test_sft_reports_the_loss_of_its_held_out_rows(tmp_path, monkeypatch, capsys
     losses = [summary["before"]["eval/loss"], *(row["eval/loss"] for row in rows)]
     assert losses[2] < losses[0] and summary["after"] == {"eval/loss": losses[2]}
     # By hand: cross entropy of the answers and of the token that ends each, over all tokens of both rows.
-    policy = api.find_run("sft") and api.to_evaluate("gimbal-tiny", "sft", Path("runs")).policy.load(0)
+    policy = find_run("sft") and api.to_evaluate("gimbal-tiny", "sft", Path("runs")).policy.load(0)
     nll = []
     for row in ROWS[4:]:
         asked = policy.tokenizer(row["prompt"])["input_ids"]

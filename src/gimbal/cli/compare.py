@@ -25,7 +25,9 @@ def compare(argv: Sequence[str]) -> int:
     if "help" in arguments.flags:
         print(HELP)
         return 0
-    from gimbal import api
+    from gimbal.report.arms import arms
+    from gimbal.report.compare import compare as compared
+    from gimbal.runtime.directories import RUNS, named_runs
 
     threshold = arguments.flag("threshold")
     try:
@@ -36,12 +38,8 @@ def compare(argv: Sequence[str]) -> int:
         if (file := arguments.flag(flag)) and not Path(file).absolute().parent.is_dir():
             raise ValueError(f"there is no directory for --{flag} {file}")
     targets = {"": list(arguments.words)} if arguments.words else {}
-    found = api.compare(
-        {**targets, **arguments.overrides},
-        metric=arguments.flag("metric"),
-        threshold=level,
-        runs=arguments.flags.get("runs", api.RUNS),
-    )
+    given = named_runs({**targets, **arguments.overrides}, Path(arguments.flags.get("runs", RUNS)))
+    found = compared(arms(given), metric=arguments.flag("metric"), threshold=level)
     print(found)
     if file := arguments.flag("json"):
         found.save(file)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gimbal.cli.words import Arguments, parse
-from gimbal.waiting import LOADING, waiting
 
 HELP = """\
 gimbal doctor RUN [--runs DIRECTORY] [--json]
@@ -36,9 +35,8 @@ def doctor(argv: Sequence[str]) -> int:
         return _engines(Path(arguments.words[0]), arguments)
     if arguments.flags.keys() - {"json", "runs"}:
         raise ValueError("--against, --older and --rollouts need an engine: --engine native:int8")
-    with waiting(LOADING):
-        from gimbal.api import RUNS, find_run
-        from gimbal.report.doctor import diagnose
+    from gimbal.report.doctor import diagnose
+    from gimbal.runtime.directories import RUNS, find_run
 
     diagnosis = diagnose(find_run(arguments.words[0], Path(arguments.flags.get("runs", RUNS))))
     print(diagnosis.json() if "json" in arguments.flags else diagnosis.text())
@@ -84,8 +82,8 @@ def _engines(checkpoint: Path, arguments: Arguments) -> int:
 
 def _weights(checkpoint: Path) -> Path:
     """The model of a checkpoint, of a run (its newest), or a model directory itself."""
-    from gimbal.api import weights
     from gimbal.runtime.checkpoint import MANIFEST, spoilt
+    from gimbal.runtime.directories import weights
 
     if (checkpoint / "model" / "config.json").is_file() and (checkpoint / MANIFEST).is_file():
         if told := spoilt(checkpoint, "model/"):

@@ -14,7 +14,8 @@ from gimbal.cli.words import Arguments
 
 
 def check(arguments: Arguments) -> None:
-    """Refuse flags that make no sense and files that do not exist."""
+    """Refuse flags that make no sense, and files and recipes that do not exist."""
+    from gimbal import recipes
     from gimbal.cli.seeds import at_once, numbers
 
     if "seeds" in arguments.flags:
@@ -23,6 +24,9 @@ def check(arguments: Arguments) -> None:
     if "runs" in arguments.flags or "dry-run" in arguments.flags:
         writable(Path(arguments.flags.get("runs", "runs")))
     files(arguments.overrides)
+    for recipe in arguments.words:
+        if ":" not in recipe and not recipe.endswith(recipes.FILES):
+            recipes.known(recipe)
 
 
 def writable(runs: Path) -> None:

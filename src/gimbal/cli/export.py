@@ -38,11 +38,12 @@ def export(argv: Sequence[str]) -> int:
         raise ValueError("--step and --best name different models; give one of them")
     if {"dtype", "adapter"} <= arguments.flags.keys():
         raise ValueError("--adapter copies the adapter unchanged: drop --dtype, or drop --adapter to merge it")
-    from gimbal import api, config, durable
+    from gimbal import config, durable
     from gimbal.runtime import policies
+    from gimbal.runtime.directories import RUNS, find_run
     from gimbal.runtime.run import AbstractRun
 
-    directory = api.find_run(arguments.words[0], Path(arguments.flags.get("runs", api.RUNS)))
+    directory = find_run(arguments.words[0], Path(arguments.flags.get("runs", RUNS)))
     target = Path(arguments.words[1])
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"{target} already exists and is not empty; give a new directory")
@@ -78,9 +79,10 @@ def of_role(run: Any, model: Path, role: str) -> Path:
 
 def chosen(directory: Path, step: str | None, best: bool) -> tuple[Path, int]:
     """The path of the selected model, and the step it was saved after."""
-    from gimbal.report.files import SUMMARY, Summary, read_file
+    from gimbal.config import read_file
+    from gimbal.report.files import BEST, LAST, SUMMARY, Summary
     from gimbal.runtime import checkpoint
-    from gimbal.runtime.best import BEST, EVALUATION, LAST
+    from gimbal.runtime.best import EVALUATION
 
     if best:
         if not (directory / BEST).is_dir():

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gimbal.cli.words import parse, table
+from gimbal.waiting import tell
 
 if TYPE_CHECKING:
     from gimbal.runtime.simulate.calibrate import Measured
@@ -48,20 +49,21 @@ def plan(argv: Sequence[str]) -> int:
         return 0
     if arguments.words:
         raise ValueError(f"{arguments.words[0]!r} is not key=value; give runs with --from")
-    from gimbal import api, config, recipes
+    from gimbal import config
+    from gimbal.runtime.directories import RUNS, find_run
     from gimbal.runtime.simulate import calibrate
     from gimbal.runtime.simulate.simulator import Setup, simulate
     from gimbal.runtime.simulate.timing import Speeds
 
-    runs = Path(arguments.flags.get("runs", api.RUNS))
-    measured = [calibrate.read(api.find_run(name, runs)) for name in (arguments.flag("from") or "").split(",") if name]
+    runs = Path(arguments.flags.get("runs", RUNS))
+    measured = [calibrate.read(find_run(name, runs)) for name in (arguments.flag("from") or "").split(",") if name]
     base = Setup()
     if measured:
         # A plan has two sides: a run on one device becomes one sampler and one trainer.
         base = replace(
             measured[0].plan, speeds=calibrate.fit(measured), trainers=1, warmup=base.warmup, steps=base.steps
         )
-    wanted = config.override(base, arguments.overrides, recipes.tell)
+    wanted = config.override(base, arguments.overrides, tell)
     if wanted.speeds == Speeds():
         raise ValueError(
             "the speeds are unknown: give a finished run (--from RUN) or the speeds (speeds.step_s=0.02 ...)"

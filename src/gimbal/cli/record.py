@@ -61,17 +61,18 @@ def record(argv: Sequence[str]) -> int:
 
 
 def _episodes(source: str, flags: dict[str, str]) -> Recording:
-    from gimbal import api, config
+    from gimbal import config
     from gimbal.cli.export import chosen
     from gimbal.environments import minari
     from gimbal.environments.behaviors import MADE
     from gimbal.environments.recording import located
+    from gimbal.runtime.directories import RUNS, find_run
     from gimbal.runtime.playing import recorded
     from gimbal.runtime.run import AbstractRun
 
     if source in MADE or located(Path(source).expanduser()) is not None:
         return minari.recording(source)
-    directory = api.find_run(source, Path(flags.get("runs", api.RUNS)))
+    directory = find_run(source, Path(flags.get("runs", RUNS)))
     _, run = config.load(directory, AbstractRun)
     model, _ = chosen(directory, flags.get("step"), False)
     numbers = {name: _number(flags, name, least) for name, least in (("episodes", 1), ("seed", 0), ("temperature", 0))}

@@ -33,10 +33,10 @@ def report(argv: Sequence[str]) -> int:
     serving = "serve" in arguments.flags
     if wrong := [name for name in (("out",) if serving else ("port",)) if name in arguments.flags]:
         raise ValueError(f"--{wrong[0]} has no effect {'with' if serving else 'without'} --serve")
-    from gimbal import api
+    from gimbal.runtime.directories import RUNS, find_runs
 
-    runs = Path(arguments.flags.get("runs", api.RUNS))
-    directories = list(dict.fromkeys(found for word in arguments.words for found in api.find_runs(word, runs)))
+    runs = Path(arguments.flags.get("runs", RUNS))
+    directories = list(dict.fromkeys(found for word in arguments.words for found in find_runs(word, runs)))
     if "film" in arguments.flags:
         for directory in directories:
             _film(directory)
@@ -54,13 +54,14 @@ def report(argv: Sequence[str]) -> int:
 
 def _film(directory: Path) -> None:
     """Of the policy that the run ended with, or has now."""
-    from gimbal import api, config, durable
+    from gimbal import config, durable
     from gimbal.report.files import FILM
+    from gimbal.runtime.directories import weights
     from gimbal.runtime.film import film
     from gimbal.runtime.run import AbstractRun
 
     _, run = config.load(directory, AbstractRun)
-    made = film(run, run.policy.at(api.weights(directory)).load(run.seed))
+    made = film(run, run.policy.at(weights(directory)).load(run.seed))
     with durable.named(directory / FILM):
         (directory / FILM).write_bytes(made)
 

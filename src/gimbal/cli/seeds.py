@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gimbal import hangup
+from gimbal.waiting import tell
 
 if TYPE_CHECKING:
     from gimbal.runtime.run import AbstractRun
@@ -63,35 +64,35 @@ def train_seeds(
     repairs a broken series. ``rest`` goes to each run's command line; ``notices`` are printed once nothing can be refused any more.
     """
     from gimbal import api, recipes
-    from gimbal.runtime import compose
+    from gimbal.runtime import compose, directories
 
     cores = sorted(os.sched_getaffinity(0))
     check_several(run, seeds)
     compose.accepted(run)  # a refusal appears once
     compose.rehearse(run)
     advice = [*notices, *recipes.warnings(run, recipe)]
-    directories = prepared(run, recipe, stem, runs, seeds, jobs)
+    places = prepared(run, recipe, stem, runs, seeds, jobs)
     for sentence in advice:
-        recipes.tell(sentence)
-    missing = [directory for directory in directories if not (directory / "summary.json").is_file()]
-    if len(missing) < len(directories):
-        recipes.tell(
-            f"{len(directories) - len(missing)} of {len(directories)} runs are already finished "
+        tell(sentence)
+    missing = [directory for directory in places if not (directory / "summary.json").is_file()]
+    if len(missing) < len(places):
+        tell(
+            f"{len(places) - len(missing)} of {len(places)} runs are already finished "
             "(give another --name to train them again)"
         )
     series = Series(missing, jobs, cores if jobs > 1 else [], rest)
     series.run()
-    ended = [directory for directory in directories if (directory / "summary.json").is_file()]
+    ended = [directory for directory in places if (directory / "summary.json").is_file()]
     if ended:
         print(api.compare(ended).verdict, flush=True)
     if series.stopped:
-        recipes.tell("stopped; give the same command again to continue")
+        tell("stopped; give the same command again to continue")
         return 130
     if series.failed:
         for name in series.failed:
             # Another process may be training there, or have removed it.
-            with suppress(ValueError, FileNotFoundError), api.alone(runs / name):
-                api.discard(runs / name)  # unless it has taken a step
+            with suppress(ValueError, FileNotFoundError), directories.alone(runs / name):
+                directories.discard(runs / name)  # unless it has taken a step
         named = ", ".join(f"{name} (exit code {code})" for name, code in series.failed.items())
         raise ValueError(
             f"{len(series.failed)} of {len(seeds)} runs failed: {named}; give the same command again to continue with them"
@@ -104,16 +105,17 @@ def prepared(run: AbstractRun, recipe: str, stem: str, runs: Path, seeds: Sequen
 
     If the recipe leaves ``threads`` open, the number set when the directory was created stays, even with other ``jobs``.
     """
-    from gimbal import api, config
+    from gimbal import config
+    from gimbal.runtime import directories
 
     texts = {seed: config.dump(replace(run, seed=seed), recipe) for seed in seeds}
     for seed, text in texts.items():
         directory = runs / f"{stem}-s{seed}"
-        if directory.exists() and not (directory.is_dir() and api.holds(directory, run, text)):
+        if directory.exists() and not (directory.is_dir() and directories.holds(directory, run, text)):
             raise ValueError(f"{directory} already exists with another recipe; choose another name with --name")
     for seed in seeds:
         if not (runs / f"{stem}-s{seed}" / config.RECIPE_FILE).is_file():
-            api.create(api.settled(replace(run, seed=seed), jobs), recipe, f"{stem}-s{seed}", runs)
+            directories.create(directories.settled(replace(run, seed=seed), jobs), recipe, f"{stem}-s{seed}", runs)
     return [runs / f"{stem}-s{seed}" for seed in seeds]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gimbal.cli.words import parse
-from gimbal.waiting import LOADING, waiting
+from gimbal.waiting import LOADING, tell, waiting
 
 HELP = """\
 gimbal serve RUN|MODEL [--port 8000] [--host 127.0.0.1] [--record FILE.jsonl] [--fixed] [key=value ...]
@@ -36,17 +36,16 @@ def serve(argv: Sequence[str]) -> int:
     import threading
 
     with waiting(LOADING):
-        from gimbal import api, recipes
+        from gimbal import api
         from gimbal.learning.weight_sync.receipts import load
         from gimbal.policies.token import TokenPolicy, of_tokens
         from gimbal.recipes.configure import configured
         from gimbal.runtime import device
+        from gimbal.runtime.directories import RUNS
         from gimbal.serve.server import CompletionServer
 
-    target, runs = arguments.words[0], Path(arguments.flags.get("runs", api.RUNS))
-    run = configured(
-        api.to_evaluate(target, arguments.flags.get("recipe", "demo"), runs), arguments.overrides, recipes.tell
-    )
+    target, runs = arguments.words[0], Path(arguments.flags.get("runs", RUNS))
+    run = configured(api.to_evaluate(target, arguments.flags.get("recipe", "demo"), runs), arguments.overrides, tell)
     where = device.prepare(run.threads)
     with waiting(f"loading {target}"):
         policy = run.policy.load(run.seed).to(where)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from gimbal import hangup
 from gimbal.cli import early
 from gimbal.cli.words import Arguments, flags_first, parse, table
-from gimbal.waiting import LOADING, waiting
+from gimbal.waiting import LOADING, tell, waiting
 
 if TYPE_CHECKING:
     from gimbal.runtime.run import AbstractRun
@@ -118,17 +118,18 @@ def _terminable() -> Iterator[None]:
 
 def _replay(arguments: Arguments) -> int:
     from gimbal import api, config
+    from gimbal.runtime import directories
     from gimbal.runtime.replay import compared, replayed
     from gimbal.runtime.run import AbstractRun
 
     if arguments.words or arguments.overrides or not set(arguments.flags) <= {"replay", "runs", "name"}:
         raise ValueError("--replay repeats a run unchanged: with --replay RUN, give only --name and --runs")
-    runs = Path(arguments.flags.get("runs", api.RUNS))
-    original = api.find_run(arguments.flags["replay"], runs)
+    runs = Path(arguments.flags.get("runs", directories.RUNS))
+    original = directories.find_run(arguments.flags["replay"], runs)
     recipe, run = config.load(original, AbstractRun)
     run = replayed(run, original)
-    directory = api.create(run, recipe, arguments.flag("name") or f"{original.name}-replay", runs)
-    api.launch(run, directory, recipe, header=True)
+    directory = directories.create(run, recipe, arguments.flag("name") or f"{original.name}-replay", runs)
+    api.launch(api.Start(recipe=recipe, run=run), directory, header=True)
     print(compared(original, directory))
     return 0
 
@@ -140,70 +141,53 @@ def _train(arguments: Arguments) -> int:
         from gimbal.config.own import OwnError
         from gimbal.environments.tables import Rewritten
         from gimbal.learning.ranks import rank, several
-        from gimbal.recipes.configure import configured
         from gimbal.report import trackers
         from gimbal.rewards.isolation import RewardError
-        from gimbal.runtime import checkpoint
+        from gimbal.runtime import checkpoint, directories
 
-    runs = Path(arguments.flags.get("runs", api.RUNS))
+    flags = arguments.flags
+    runs, name = Path(flags.get("runs", directories.RUNS)), arguments.flag("name")
     track = trackers.asked(arguments.flag("track"))
-    earlier = arguments.flag("resume") or arguments.flag("from")
-    found = api.find_run(earlier, runs) if earlier else None
-    notices: list[str] = []  # printed once nothing can be refused any more
-    if found is not None:
-        if "resume" in arguments.flags and (set(arguments.overrides) - {"steps"} or "name" in arguments.flags):
-            raise ValueError(api.kept(found))
-        recipe, run = api.to_resume(found, arguments.overrides.get("steps") if "resume" in arguments.flags else None)
-        if "from" in arguments.flags:
-            run = configured(run, arguments.overrides, notices.append)
-            weights = api.trained(found)
-            if weights and not any(key.partition(".")[0] in ("model", "policy") for key in arguments.overrides):
-                notices.append(
-                    f"using the recipe of {found} with the initial weights; to start from its trained weights, add model={weights}"
-                )
-    else:
-        recipe = arguments.words[0] if arguments.words else recipes.default(arguments.overrides)
-        with waiting(f"loading the recipe {recipe} and its tasks"):
-            run = recipes.load(recipe, arguments.overrides, notices.append)
-    if several() and "seeds" in arguments.flags:
+    earlier, resume = arguments.flag("from"), arguments.flag("resume")
+    recipe = arguments.words[0] if arguments.words else recipes.default(arguments.overrides)
+    with waiting(f"loading the recipe {resume or earlier or recipe} and its tasks"):
+        start = api.prepare(recipe, arguments.overrides, name=name, resume=resume, earlier=earlier, runs=runs)
+    recipe, run = start.recipe, start.run
+    if several() and "seeds" in flags:
         raise ValueError("--seeds starts its own processes: drop torchrun or --seeds")
-    if rank() > 0:
-        if not {"help", "print-config", "dry-run"} & set(arguments.flags):
-            from gimbal.runtime.local import follow
-
-            follow(run)
-    elif "help" in arguments.flags:
+    if rank() > 0 and {"help", "print-config", "dry-run"} & set(flags):
+        return 0
+    if "help" in flags:
         print(show.fields_page(run, recipe))
-    elif "print-config" in arguments.flags:
+    elif "print-config" in flags:
         # Parts of one's own are saved by their whole path; printed they are named as the reward is, from here.
         here = re.escape(f"{Path.cwd()}{os.sep}")
         print(re.sub(rf"{here}(?=[^\s'\"]+\.py:\w)", "", config.dump(run, recipe)), end="")
-        for sentence in notices:
-            recipes.tell(sentence)
-    elif "dry-run" in arguments.flags:
-        if (name := arguments.flag("name")) and "seeds" not in arguments.flags:
-            api.free(runs / api.named(name), run, config.dump(run, recipe))
-        _unclaimed(run, arguments, runs / (arguments.flag("name") or f"{api.stem_of(recipe)}-{run.seed}"))
-        _dry_run(run, recipe, notices)
+        for sentence in start.notices:
+            tell(sentence)
+    elif "dry-run" in flags:
+        if name and "seeds" not in flags:
+            directories.free(runs / directories.named(name), run, config.dump(run, recipe))
+        _unclaimed(run, arguments, runs / (name or f"{directories.stem_of(recipe)}-{run.seed}"))
+        _dry_run(run, recipe, start.notices)
     elif text := arguments.flag("seeds"):
         from gimbal.cli.seeds import at_once, numbers, train_seeds
 
-        jobs = at_once(arguments.flags.get("jobs", "1"))
+        jobs = at_once(flags.get("jobs", "1"))
         rest = [] if track is None else ["--track", ",".join(track) or trackers.NONE]
-        name = arguments.flag("name") or api.stem_of(recipe)
-        return train_seeds(run, recipe, name, runs, numbers(text), jobs, rest, notices)
-    else:
-        resumed = "resume" in arguments.flags
-        directory = found if found and resumed else api.create(run, recipe, arguments.flag("name"), runs)
+        stem = name or directories.stem_of(recipe)
+        return train_seeds(run, recipe, stem, runs, numbers(text), jobs, rest, start.notices)
+    elif (directory := api.place(start, name, runs)) is not None:
         try:
-            api.launch(run, directory, recipe, resume=resumed, track=track, notices=notices, header=True)
+            api.launch(start, directory, track=track, header=True)
         except KeyboardInterrupt:
-            recipes.tell(f"stopped; {api.way_on(directory)}" if (directory / config.RECIPE_FILE).is_file() else UNBEGUN)
+            begun = (directory / config.RECIPE_FILE).is_file()
+            tell(f"stopped; {directories.way_on(directory)}" if begun else UNBEGUN)
             return 130
         except (RewardError, OwnError, Rewritten) as error:  # can be fixed without changing the recipe
             if checkpoint.newest(directory) is None:
                 raise
-            raise ValueError(f"{error}. Fix it, then continue with: {api.resuming(directory)}") from error
+            raise ValueError(f"{error}. Fix it, then continue with: {directories.resuming(directory)}") from error
     return 0
 
 
@@ -227,7 +211,7 @@ def _dry_run(run: AbstractRun, recipe: str, notices: Sequence[str]) -> None:
     compose.rehearse(run)
     print(f"{recipe}: {counted(len(run.tasks), 'task')}; {statement(run)}")
     for sentence in advice:
-        recipes.tell(sentence)
+        tell(sentence)
 
 
 def evaluate(argv: Sequence[str]) -> int:
@@ -238,18 +222,19 @@ def evaluate(argv: Sequence[str]) -> int:
     if len(arguments.words) != 1:
         raise ValueError("gimbal eval takes one run or model directory")
     with waiting(LOADING):
-        from gimbal import api, recipes
+        from gimbal import api
         from gimbal.recipes.configure import configured
         from gimbal.recipes.shipped import is_model
         from gimbal.runtime import compose
+        from gimbal.runtime.directories import RUNS
 
-    runs = Path(arguments.flags.get("runs", api.RUNS))
+    runs = Path(arguments.flags.get("runs", RUNS))
     run = api.to_evaluate(arguments.words[0], arguments.flags.get("recipe", "demo"), runs)
     trained, changes = run.tasks, dict(arguments.overrides)
     # Where only rows given as held_out are read, what is said of tasks is said of them. A share is of the tasks themselves.
     if "tasks" not in changes and not re.fullmatch(r"[\d.]*", changes.get("held_out", "")):
         changes = {f"held_out.{key}" if key.startswith("tasks.") else key: value for key, value in changes.items()}
-    run = configured(run, changes, recipes.tell, trains=False)
+    run = configured(run, changes, tell, trains=False)
     if "keep" in arguments.flags:
         from gimbal.runtime.distil import distilled, write_tasks
 
@@ -274,7 +259,7 @@ def evaluate(argv: Sequence[str]) -> int:
         except (ValueError, OSError):  # training rows are gone or changed: the evaluation does not need them
             said = []
         for sentence in said:
-            recipes.tell(sentence)
+            tell(sentence)
     with waiting("sampling and scoring the held-out tasks"):
         result = api.evaluate(run)
     print(f"{arguments.words[0]}: {result.tasks} held-out tasks, seed {run.seed}")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -18,12 +17,7 @@ from gimbal.config import load as load_saved
 from gimbal.config.classes import first_sentence
 from gimbal.config.own import told
 from gimbal.config.parts import broken
-
-
-def tell(sentence: str) -> None:
-    """Print a message to the user on stderr, separate from a command's output."""
-    print(f"gimbal: {sentence}", file=sys.stderr)
-
+from gimbal.waiting import tell
 
 START = {  # recipes to begin with
     "stable": "your model and reward: GRPO that adapts its own learning rate",
@@ -36,7 +30,7 @@ START = {  # recipes to begin with
     "demo": "watch gimbal-tiny learn, in a minute on a CPU",
 }
 _HERE = Path(__file__).parent
-_FILES = (".yaml", ".yml", ".json")
+FILES = (".yaml", ".yml", ".json")  # that name a recipe
 # Kinds of parts that answer one question in any recipe: Pace is also in core recipes, but still answers staleness.
 _KINDS = {
     "staleness": {"AbstractStaleness", "AbstractAnchor", "AbstractCorrection"},
@@ -98,13 +92,18 @@ def _held(question: str) -> set[str]:
     return {type(part).__name__ for name in of(question) for part in Composition(function(name)()).parts}
 
 
+def known(recipe: str) -> None:
+    """ValueError if there is no recipe of this name."""
+    if recipe not in names():
+        way = "for a file write path/file.py:function" if recipe.endswith(".py") else "gimbal list recipes"
+        raise ValueError(f"there is no recipe {recipe}{nearest(recipe, names())} ({way})")
+
+
 def function(recipe: str) -> Callable[[], Any]:
     """The recipe of this name, or of ``pkg.module:function`` or ``path/file.py:function``."""
     if ":" in recipe:
         return resolve(recipe)
-    if recipe not in names():
-        way = "for a file write path/file.py:function" if recipe.endswith(".py") else "gimbal list recipes"
-        raise ValueError(f"there is no recipe {recipe}{nearest(recipe, names())} ({way})")
+    known(recipe)
     place = _files()[recipe].relative_to(_HERE).with_suffix("").parts
     return vars(importlib.import_module(".".join(("gimbal.recipes", *place))))[recipe]
 
@@ -114,7 +113,7 @@ def warnings(run: Any, recipe: str) -> list[str]:
     from gimbal.composition import Advice  # late, as below
     from gimbal.runtime import compose, memory
 
-    while recipe.endswith(_FILES) and Path(recipe).is_file():
+    while recipe.endswith(FILES) and Path(recipe).is_file():
         recipe = str(read_file(Path(recipe)).get("recipe", ""))
     known = compose.verdicts(function(recipe)()) if recipe in names() else ()
     shipped = {verdict.reason for verdict in known if isinstance(verdict, Advice) and not verdict.always}
@@ -138,7 +137,7 @@ def load(recipe: str, overrides: Mapping[str, Any] | None = None, notice: Callab
     from gimbal.recipes.configure import configured
     from gimbal.runtime.run import AbstractRun
 
-    if recipe.endswith(_FILES):
+    if recipe.endswith(FILES):
         data = dict(read_file(Path(recipe)))
         if "run" in data:
             run = load_saved(Path(recipe), AbstractRun)[1]

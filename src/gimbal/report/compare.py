@@ -15,8 +15,8 @@ from gimbal.report import statistics
 from gimbal.report.arms import Arm, EndedRun, differing
 from gimbal.report.comparison import ALPHA, ArmResult, Clock, Comparison, Estimate, PairResult
 from gimbal.report.figure import figure
+from gimbal.report.files import drawn
 from gimbal.report.held_out import ranked, smaller
-from gimbal.report.metrics import drawn
 from gimbal.report.record import Record
 from gimbal.report.verdict import short, table, verdict
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gimbal import durable
 from gimbal.report import statistics
-from gimbal.report.files import _finite
+from gimbal.report.files import finite
 
 ALPHA = 0.05  # for all pairs together (Bonferroni)
 
@@ -92,7 +92,7 @@ class Comparison:
     def save(self, path: str | Path) -> None:
         """JSON, with null for infinite values and NaN."""
         found = {name: value for name, value in asdict(self).items() if name not in ("text", "svg")}
-        text = json.dumps(_finite(found), indent=1, allow_nan=False) + "\n"
+        text = json.dumps(finite(found), indent=1, allow_nan=False) + "\n"
         with durable.named(Path(path)):
             Path(path).write_text(text, encoding="utf-8")
 

@@ -12,7 +12,7 @@ from typing import Any
 from gimbal.policies.base import Family
 from gimbal.policies.token import TEXT
 from gimbal.records import Rollout
-from gimbal.report.files import Summary
+from gimbal.report.files import Summary, cost, duration
 from gimbal.report.held_out import figures, measures
 from gimbal.report.loop import event
 
@@ -190,13 +190,6 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else "·" for c in text.strip().replace("\n", "⏎"))
 
 
-def duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
-
-
 def verdict(summary: Summary, drawn: str = "decisions generated") -> list[str]:
     """What was learned, how stable it was, and what it cost, in a few lines."""
     lines = []
@@ -212,24 +205,3 @@ def verdict(summary: Summary, drawn: str = "decisions generated") -> list[str]:
             score = "" if "eval/score" in evaluation else ", so it has no score"
             lines.append(f"held-out rollouts that failed {when} training: {count:.0f} ({reasons}){score}")
     return lines + cost(summary, drawn)
-
-
-def cost(summary: Summary, drawn: str = "decisions generated") -> list[str]:
-    gap = summary.mean_discrepancy
-    told = "" if gap is None else f"mean |p - p'| between sampler and trainer, by age and engine, {gap:.4f}, "
-    steps = f"{summary.steps} step{'s' * (summary.steps != 1)}"
-    lines = [
-        f"{steps}, {summary.tokens_generated:,} {drawn} in {duration(summary.seconds_training)} of "
-        f"training; maximum staleness {summary.max_age}, {told}"
-        f"peak memory {summary.peak_memory_mb:.0f} MB"
-    ]
-    if summary.undone:
-        lines.append(f"steps undone by the closed loop: {summary.undone}")
-    single = "rollouts/"  # before a reason: rollouts without their group
-    for what, drops in (
-        ("groups", {reason: count for reason, count in summary.drops.items() if not reason.startswith(single)}),
-        ("rollouts", {reason[len(single) :]: n for reason, n in summary.drops.items() if reason.startswith(single)}),
-    ):
-        if drops:
-            lines.append(f"{what} dropped: " + ", ".join(f"{count} {reason}" for reason, count in drops.items()))
-    return lines

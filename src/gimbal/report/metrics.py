@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,14 +20,6 @@ def passed(episode: Episode | Rollout) -> bool:
     """Whether the task is solved, by the run's first reward: later ones only shape the score of correct answers."""
     verdict = next(iter(episode.scores.values()), None)
     return (episode.earned if verdict is None else verdict) >= PASS
-
-
-DRAWN = ("tokens", "env_steps", "decisions")  # the count so far, in the unit of the policy's family
-
-
-def drawn(row: Mapping[str, Any]) -> float:
-    """Decisions sampled until this step, from its line in metrics.jsonl."""
-    return float(next((value for name in DRAWN if (value := row.get(name)) is not None), 0))
 
 
 def rollout_metrics(

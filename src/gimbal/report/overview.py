@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gimbal.report import selection
 from gimbal.report.arms import BOOKKEEPING, RunOnDisk, arms
-from gimbal.report.console import cost, duration
 from gimbal.report.doctor import judged
-from gimbal.report.files import Summary
+from gimbal.report.files import DRAWN, Summary, cost, duration
 from gimbal.report.held_out import SMALLER, figures, measures, smaller
 from gimbal.report.loop import account
-from gimbal.report.metrics import DRAWN
 from gimbal.report.record import CONTROL, CURVE, RETURN, TOKENS, TREND, Change, Record, moving, noise
 
 LOSSES = ("held-out loss", "training loss")
@@ -161,7 +158,7 @@ def signs(metrics: Columns, recipe: Mapping[str, Any], record: Record, told: str
         sign("faults", True, "Faults were injected on purpose: " + ", ".join(f"{k}={v}" for k, v in faults.items()))
     if done := account(metrics):
         sign("closed loop", False, done)
-    if chosen := selection.told(metrics):
+    if chosen := _selection(metrics):
         sign("selection", False, chosen)
     returned = [i for i, version in enumerate(metrics.get("loop/returned", ())) if version is not None]
     broken = [i for name in ("loss", "grad_norm") for i, v in enumerate(metrics.get(name, ())) if v is None]
@@ -313,3 +310,23 @@ def compared(runs: Sequence[Mapping[str, Any]], directories: Sequence[Path]) -> 
         each = "one run" if few == 1 else f"{few} runs"
         return f"With {each} each, chance cannot be excluded; with {enough} it can: --seeds {enough}."
     return found.verdict
+
+
+def _selection(metrics: Mapping[str, Sequence[float | None]]) -> str:
+    """In words, how trained rollouts differ from those sampled, asked and listed, from a run's metrics; "" without them."""
+
+    def last(name: str) -> float | None:
+        return next((value for value in reversed(metrics.get(name, ())) if value is not None), None)
+
+    names = {"listed": "of the task list", "asked": "asked", "sampled": "sampled", "trained": "trained on"}
+    sentences = []
+    for quantity, form in (("success", "{:.1%}"), ("difficulty", "{:.1%}"), ("length", "{:.1f}")):
+        found = {said: last(f"selection/{name}/{quantity}") for name, said in names.items()}
+        known = [f"{form.format(value)} {said}" for said, value in found.items() if value is not None]
+        if len(known) > 1:
+            sentences.append(f"{quantity} {', '.join(known)}")
+    prefix = "selection/lost/"
+    losses = {name.removeprefix(prefix): last(name) or 0.0 for name in metrics if name.startswith(prefix)}
+    if losses and (reason := max(losses, key=lambda name: losses[name])) and losses[reason] > 0:
+        sentences.append(f"{losses[reason]:.1%} of what was sampled lost to {reason}")
+    return "; ".join(sentences)

@@ -12,8 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from gimbal.config import RECIPE_FILE, read, read_file, run_of
-from gimbal.policies.base import AbstractPolicySpec
+from gimbal.config import RECIPE_FILE, read_file, run_of
 from gimbal.report.files import METRICS, STOPPED, SUMMARY, JsonLines, Summary, read_stopped
 from gimbal.report.held_out import SUCCESS, measures, ranked, smaller
 
@@ -120,14 +119,9 @@ class Record:
 
     @cached_property
     def family(self) -> str | None:
-        """TOKENS or CONTROL, by the policy; None if the recipe does not say, and then only rules for all families apply."""
-        policy = self.run.get("policy")
-        if policy is None:
-            return None
-        try:
-            return TOKENS if read(policy, AbstractPolicySpec, "policy").family.unit == TOKENS else CONTROL
-        except ValueError:  # the file of a user's class is gone: still diagnose the rest
-            return None
+        """TOKENS or CONTROL, by the unit that its steps count (``DRAWN``); None before the first step, and then only rules for all
+        families apply."""
+        return None if not self.rows else TOKENS if TOKENS in self.rows[-1] else CONTROL
 
     @property
     def offline(self) -> bool:

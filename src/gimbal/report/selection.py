@@ -141,26 +141,6 @@ class Selection:
         self.tasks = {task: list(sums) for task, sums in state["tasks"].items()}
 
 
-def told(metrics: Mapping[str, Sequence[float | None]]) -> str:
-    """In words, how trained rollouts differ from those sampled, asked and listed, from a run's metrics; "" without them."""
-
-    def last(name: str) -> float | None:
-        return next((value for value in reversed(metrics.get(name, ())) if value is not None), None)
-
-    names = {"listed": "of the task list", "asked": "asked", "sampled": "sampled", TRAINED: "trained on"}
-    sentences = []
-    for quantity, form in (("success", "{:.1%}"), ("difficulty", "{:.1%}"), ("length", "{:.1f}")):
-        found = {said: last(f"selection/{name}/{quantity}") for name, said in names.items()}
-        known = [f"{form.format(value)} {said}" for said, value in found.items() if value is not None]
-        if len(known) > 1:
-            sentences.append(f"{quantity} {', '.join(known)}")
-    prefix = "selection/lost/"
-    losses = {name.removeprefix(prefix): last(name) or 0.0 for name in metrics if name.startswith(prefix)}
-    if losses and (reason := max(losses, key=lambda name: losses[name])) and losses[reason] > 0:
-        sentences.append(f"{losses[reason]:.1%} of what was sampled lost to {reason}")
-    return "; ".join(sentences)
-
-
 def _sums(episodes: Sequence[Episode]) -> list[float]:
     """Rollouts, and the sums of their lengths and successes."""
     length = sum(episode.length for episode in episodes)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from gimbal.report.comparison import ALPHA, ArmResult, Comparison, Estimate, PairResult
-from gimbal.report.console import duration
+from gimbal.report.files import duration
 from gimbal.report.held_out import smaller
 
 

@@ -16,11 +16,10 @@ from typing import Any
 from gimbal import durable
 from gimbal.config.own import OwnError
 from gimbal.learning.base import AbstractLearner
-from gimbal.report.files import SUMMARY
+from gimbal.report.files import LAST, SUMMARY
 from gimbal.report.held_out import smaller
 from gimbal.runtime.run import HeldOut
 
-LAST, BEST = "model", "best"
 EVALUATION = "evaluation.json"  # in the directory of the best model
 MOST_FAILED = 0.5  # of an evaluation's rollouts, for its figure to be compared
 

@@ -22,25 +22,19 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from gimbal import durable
 from gimbal.config import RECIPE_FILE, read_file, run_of
 from gimbal.config.own import wrong
-from gimbal.dataflow.base import AbstractCurriculumAround, AbstractObserver
-from gimbal.engines.base import Finished, Request
-from gimbal.environments.base import Moment
-from gimbal.environments.games import Turn
-from gimbal.learning.base import AbstractLearner
-from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.token import Sampling, Tokens
-from gimbal.records import AbstractDecisions, AbstractSampling, Acted, Drop, Episode, Group, Rollout, Task
-from gimbal.report.files import METRICS, ROLLOUTS, JsonLines
-from gimbal.runtime.schedule import FILE as SCHEDULE
-from gimbal.workflows.base import Attempt, Encoded
-from gimbal.workflows.rows import Grown
+from gimbal.report.files import METRICS, ROLLOUTS, SCHEDULE, JsonLines
+
+if TYPE_CHECKING:
+    import torch
+
+    from gimbal.dataflow.base import AbstractObserver
+    from gimbal.learning.base import AbstractLearner
+    from gimbal.policies.base import AbstractPolicy
 
 MANIFEST = "manifest.json"
 # Of state.pt; one more whenever what is in it changes. 2: groups of episodes. 3: named steps of an environment.
@@ -51,7 +45,6 @@ STATE = ("learner", "pipeline", "store", "sync", "proof", "totals")  # keys that
 PARTIAL = ".partial_"
 CHUNK = 1 << 20
 MOST_SAID = 120  # characters of why a state cannot be saved
-RECORDS = (Request, Finished, Episode, Acted, Drop, Rollout, Group, Task, Attempt, Moment, Grown, Encoded, Turn)
 
 
 class CheckpointError(ValueError):
@@ -71,6 +64,8 @@ def save(
 
     Later steps are removed too: the run has gone back from them.
     """
+    import torch  # late, here and below: finding checkpoints and checking their files need none
+
     root = directory / "checkpoints"
     partial = root / f"{PARTIAL}{step:06d}"
     try:
@@ -116,6 +111,10 @@ def save(
 
 def savable(*parts: AbstractObserver) -> None:
     """Refuse a curriculum or a budget whose state a checkpoint cannot hold and give back, before a run depends on it."""
+    import torch
+
+    from gimbal.dataflow.base import AbstractCurriculumAround
+
     for part in parts:
         inner = part
         while isinstance(inner, AbstractCurriculumAround):
@@ -159,6 +158,8 @@ def rewind(directory: Path, checkpoint: Path | None) -> None:
 
 def load(checkpoint: Path, device: torch.device | None = None) -> dict[str, Any]:
     """The saved state of an intact checkpoint."""
+    import torch
+
     try:
         with torch.serialization.safe_globals(_known()):
             # A pickle can run anything; ours may contain only these records.
@@ -343,17 +344,29 @@ def _remove(path: Path) -> None:
 
 
 def _known() -> list[Any]:
-    """The classes that a state may hold."""
-    return [*RECORDS, *_of_families()]
+    """The classes that a state may hold: records, and every family's record of decisions, and of how they are drawn, that has been
+    imported, which is what a live policy may have put there."""
+    from gimbal import records
+    from gimbal.engines.base import Finished, Request
+    from gimbal.environments.base import Moment
+    from gimbal.environments.games import Turn
+    from gimbal.workflows.base import Attempt, Encoded
+    from gimbal.workflows.rows import Grown
 
-
-def _of_families() -> list[Any]:
-    """Every family's record of decisions, and of how they are drawn, that has been imported: what a live policy may have put there."""
     return [
-        *AbstractDecisions.__subclasses__(),
-        *AbstractSampling.__subclasses__(),
-        (Sampling, "gimbal.records.Sampling"),
-        (Tokens, "gimbal.policies.token.Tokens"),
+        *(
+            Request,
+            Finished,
+            records.Episode,
+            records.Acted,
+            records.Drop,
+            records.Rollout,
+            records.Group,
+            records.Task,
+        ),
+        *(Attempt, Moment, Grown, Encoded, Turn),
+        *records.AbstractDecisions.__subclasses__(),
+        *records.AbstractSampling.__subclasses__(),
     ]
 
 

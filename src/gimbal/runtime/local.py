@@ -37,25 +37,25 @@ from gimbal.records import Group, Rollout, TrainBatch
 from gimbal.report.causes import repeat_metrics, sample_metrics, surprise_metrics
 from gimbal.report.console import Console
 from gimbal.report.doctor import judged
-from gimbal.report.files import METRICS, ROLLOUTS, STOPPED, SUMMARY, JsonLines, RolloutFile, Summary, stopped
+from gimbal.report.files import BEST, LAST, METRICS, ROLLOUTS, SCHEDULE, STOPPED, SUMMARY, JsonLines, Summary, stopped
 from gimbal.report.gradient import gradient_metrics
 from gimbal.report.metrics import replay_metrics, role_metrics, rollout_metrics, staleness_metrics, tree_metrics
 from gimbal.report.page import write_report
 from gimbal.report.record import Record
 from gimbal.report.reference import watch
+from gimbal.report.rollouts import RolloutFile
 from gimbal.report.trackers import Trackers
 from gimbal.rewards.isolation import RewardError
 from gimbal.rewards.scoring import of_all, weighed
 from gimbal.runtime import best, checkpoint, compose, device, policies, sources
 from gimbal.runtime.base import Wanted
-from gimbal.runtime.device import peak_memory_mb
 from gimbal.runtime.devices import placed
 from gimbal.runtime.evaluate import EvalResult, HeldOutLoss, by_loss, canary, evaluate_held_out, held_out_loss
 from gimbal.runtime.faults import Faults
 from gimbal.runtime.interrupts import interruptible
 from gimbal.runtime.pipeline import Parts, Pipeline, Starved
 from gimbal.runtime.run import AbstractRun, Run
-from gimbal.runtime.schedule import FILE, digest
+from gimbal.runtime.schedule import digest
 from gimbal.waiting import waiting
 from gimbal.workflows.demonstrated import Demonstrated
 
@@ -389,7 +389,7 @@ class TrainingSession:
         if step < trainer.run.steps:
             (directory / SUMMARY).unlink(missing_ok=True)
         self.first = True  # whether no step of this session has ended
-        self.schedule = JsonLines(directory / FILE) if trainer.host.schedule is not None else None
+        self.schedule = JsonLines(directory / SCHEDULE) if trainer.host.schedule is not None else None
         fresh = {"seconds": 0.0, "max_age": 0.0, "prob_diff": 0.0, "before": {}}
         self.totals: dict[str, Any] = dict(trainer.restored) or fresh
         self.trackers = Trackers(track, directory, step, console.note)
@@ -468,7 +468,7 @@ class TrainingSession:
         if sentence := result.failures():
             self.console.alarm(sentence)
         if (found := best.improved(held_out, step, figures := result.metrics(), self.totals)) is not None:
-            best.save(self.directory, best.BEST, trainer.learner.save, found)
+            best.save(self.directory, BEST, trainer.learner.save, found)
         return figures
 
     def _conclude(self) -> Summary:
@@ -483,11 +483,11 @@ class TrainingSession:
             after=self._evaluated() if run.held_out is not None else {},
             max_age=int(self.totals["max_age"]),
             mean_discrepancy=None if math.isnan(gap) else gap / max(1, trainer.learner.version),
-            peak_memory_mb=peak_memory_mb(),
+            peak_memory_mb=device.peak_memory_mb(),
             drops=dict(trainer.pipeline.drops),
             undone=sum(share == 0 for share in Record(self.directory)("loop/kept")),
         )
-        best.save(self.directory, best.LAST, trainer.learner.save)
+        best.save(self.directory, LAST, trainer.learner.save)
         summary.save(self.directory / SUMMARY)  # last, for who finds it takes the run for finished
         self.trackers.log(trainer.learner.version, summary.after)
         self.console.verdict(summary)

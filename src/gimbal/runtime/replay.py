@@ -17,7 +17,7 @@ from gimbal.engines.base import AbstractEngine, Finished, Request
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Reading, Receipt
 from gimbal.records import Drop, Group, Rollout
-from gimbal.report.files import JsonLines
+from gimbal.report.files import SCHEDULE, JsonLines
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime import device
 from gimbal.runtime.base import AbstractRuntimeSpec, AbstractScorer, AtOnce, Host, Scored, Wanted
@@ -25,7 +25,7 @@ from gimbal.runtime.ledger import Key
 from gimbal.runtime.members import Packed, Sampler, packed
 from gimbal.runtime.ray import Ray
 from gimbal.runtime.run import AbstractRun
-from gimbal.runtime.schedule import FILE, Event
+from gimbal.runtime.schedule import Event
 
 
 class Diverged(ValueError):
@@ -43,10 +43,10 @@ class Replay(AbstractRuntimeSpec):
     threads: int = 1
 
     def open(self, wanted: Wanted) -> Host:
-        path = Path(self.run) / FILE
+        path = Path(self.run) / SCHEDULE
         if not path.is_file():
             raise ValueError(
-                f"{self.run} has no {FILE}: a run in one process needs none; repeat it with gimbal train --from"
+                f"{self.run} has no {SCHEDULE}: a run in one process needs none; repeat it with gimbal train --from"
             )
         tape = Tape([event for row in _whole(path) for event in row["events"]])
 
@@ -272,7 +272,7 @@ def _whole(schedule: Path) -> list[dict[str, Any]]:
 
 def compared(original: Path, again: Path) -> str:
     """One sentence that the learner received the same batches. Raises Diverged if it did not."""
-    ours, theirs = ({row["step"]: row["batch"] for row in _whole(path / FILE)} for path in (again, original))
+    ours, theirs = ({row["step"]: row["batch"] for row in _whole(path / SCHEDULE)} for path in (again, original))
     for step in sorted(ours):
         if ours[step] != theirs.get(step):
             raise Diverged(

@@ -28,7 +28,6 @@ from gimbal.records import Group
 from gimbal.runtime.members import packed
 
 Event = list[Any]
-FILE = "schedule.jsonl"
 COLUMNS = ("behavior_S", "version_S", "mask_S", "reward_S", "part_S", "turn_S")  # of a rollout
 
 
