@@ -65,7 +65,7 @@ ONLY = {
 # Environments of our own are of its class.
 WORLDS = {
     ("gymnasium", f"environments/{name}.py")
-    for name in ("bounded_cart", "coupled_bandit", "hypergrid", "point_maze", "point_reach", "tabular")
+    for name in ("bounded_cart", "coupled_bandit", "hypergrid", "merging", "point_maze", "point_reach", "tabular")
 }
 FILES = sorted(SOURCE.rglob("*.py"))
 
