@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -37,9 +38,10 @@ class Scene:
 
 @dataclass(frozen=True)
 class Log:
-    """What was recorded: each scene, and how the cars on the road pushed in it."""
+    """What was recorded: each scene, and how the merging car and those on the road pushed in it."""
 
     scenes: tuple[Scene, ...]
+    own_S: Float[np.ndarray, " S"]
     push_SC: Float[np.ndarray, "S C"]
 
 
@@ -89,7 +91,7 @@ class Reacting:
     by the ego's whole plan; one dimension, so no lateral path that is imitated.
     """
 
-    response: Response
+    response: Callable[[Float[np.ndarray, "C F"]], Float[np.ndarray, " C"]]
     weight: float = 1.0
 
     def __call__(self, scene: Scene, log: Log, step: int) -> Float[np.ndarray, " C"]:
@@ -101,9 +103,9 @@ class Reacting:
 
 
 class Merging(gymnasium.Env):
-    """A car has 40 m until its lane ends in another, on which ten cars follow each other with gaps that are too small to merge into:
-    someone must let it in. Each step of .4 s it takes one of the ``PUSHES``. The reward is the tens of metres that it gets ahead, less a
-    little for strong pushes, and -10 for a crash, which ends the episode; it is cut off after 32 steps. ``is_success``: no crash.
+    """A car has 40 m until its lane ends in another, on which ten cars follow each other with gaps that are too small to merge
+    into: someone must let it in. Each step of .4 s it takes one of the ``PUSHES``. The reward is the tens of metres that it gets ahead,
+    less a little for strong pushes, and -10 for a crash, which ends the episode; 32 steps are all. ``is_success``: no crash.
 
     The other cars are drivers (``logs`` = 0), each of whom lets it in if it is so much ahead of them as each wants, less so near the
     merge; or the cars of so many logs (``logs``, 200), whose merging cars were driven by a rule, as ``Reacting`` moves them with the
@@ -141,7 +143,11 @@ class Merging(gymnasium.Env):
         return self.seen, {}
 
     def step(self, action: int) -> tuple[Float[np.ndarray, " 11"], float, bool, bool, dict[str, Any]]:
-        push, before = PUSHES[int(action)], self.scene.own[0]
+        return self.go(PUSHES[int(action)])
+
+    def go(self, push: float) -> tuple[Float[np.ndarray, " 11"], float, bool, bool, dict[str, Any]]:
+        """One step with any push."""
+        before = self.scene.own[0]
         self.scene = moved(self.scene, push, self.push_C)
         self.steps += 1
         crash, over = crashed(self.scene), self.steps >= self.longest
@@ -158,16 +164,21 @@ class Merging(gymnasium.Env):
 
     @property
     def seen(self) -> Float[np.ndarray, " 11"]:
-        own, place_C = self.scene.own, self.scene.place_C
-        first = int((place_C >= own[0]).sum())  # behind it
-        rows = [(own[0] / 20, own[1] / 5)]
-        for car in (first - 1, first, first + 1):
-            if 0 <= car < CARS:
-                away = np.clip((place_C[car] - own[0]) / 10, -3, 3)
-                rows.append((away, (self.scene.speed_C[car] - own[1]) / 3, self.push_C[car] / 2))
-            else:
-                rows.append((3.0 if car < 0 else -3.0, 0.0, 0.0))
-        return np.concatenate(rows).astype(np.float32)
+        return shown(self.scene, self.push_C)
+
+
+def shown(scene: Scene, push_C: Float[np.ndarray, " C"]) -> Float[np.ndarray, " 11"]:
+    """What the merging car sees."""
+    own, place_C = scene.own, scene.place_C
+    first = int((place_C >= own[0]).sum())  # behind it
+    rows = [(own[0] / 20, own[1] / 5)]
+    for car in (first - 1, first, first + 1):
+        if 0 <= car < CARS:
+            away = np.clip((place_C[car] - own[0]) / 10, -3, 3)
+            rows.append((away, (scene.speed_C[car] - own[1]) / 3, push_C[car] / 2))
+        else:
+            rows.append((3.0 if car < 0 else -3.0, 0.0, 0.0))
+    return np.concatenate(rows).astype(np.float32)
 
 
 def begun(number: int) -> tuple[Scene, Float[np.ndarray, " C"], float]:
@@ -239,12 +250,13 @@ def merger(scene: Scene, wants: float) -> float:
 def recorded(number: int) -> Log:
     """The log of this number: drivers, one of whom merges."""
     scene, wants_C, wants = begun(number)
-    scenes, pushes = [], []
+    scenes, own, others = [], [], []
     for _ in range(Merging.longest):
         scenes.append(scene)
-        pushes.append(drivers(scene, wants_C))
-        scene = moved(scene, merger(scene, wants), pushes[-1])
-    return Log(tuple(scenes), np.stack(pushes))
+        own.append(merger(scene, wants))
+        others.append(drivers(scene, wants_C))
+        scene = moved(scene, own[-1], others[-1])
+    return Log(tuple(scenes), np.array(own), np.stack(others))
 
 
 def seen(scene: Scene) -> Float[np.ndarray, "C 6"]:
