@@ -106,6 +106,7 @@ import terminal  # noqa: E402
 import terminal_page  # noqa: E402
 import tokens  # noqa: E402
 import tokens_page  # noqa: E402
+import traffic  # noqa: E402
 import tuned_page  # noqa: E402
 import turn_splits  # noqa: E402
 import turn_splits_page  # noqa: E402
@@ -138,6 +139,13 @@ COMBINATORIAL = {"return": "return", "seconds of CPU": "cpu"}
 TWO_FLOWS = {"return": "return", "seconds of CPU": "cpu"}
 PRIOR = {"return": "return", "recorded, of a minibatch": "prior", "seconds of CPU": "cpu"}
 ADDITIONS = {"return": "return", "weight by errors": "importance", "edited": "edited", "seconds of CPU": "cpu"}
+TRAFFIC = {
+    "return": "return",
+    "in its own world": "own",
+    "off": "off",
+    "without a crash": "without a crash",
+    "seconds of CPU": "cpu",
+}
 GOALS = {"goals reached": "success", "return": "return", "paid otherwise": "relabelled", "seconds of CPU": "cpu"}
 COLLECTED = {"steps in the river": "river", "steps in the put": "put", "seconds of CPU": "cpu"}
 CARRIED = {"before the switch": "before", "soon after": "soon", "in the end": "end", "seconds of CPU": "cpu"}
@@ -266,6 +274,7 @@ def pages() -> dict[str, str]:
         tuned(steered, "A frozen flow that is steered", STEERED),
         tuned(residual, "A frozen policy that is corrected", RESIDUAL),
         tuned(goals, "Goals that were reached, for those that were wanted", GOALS),
+        tuned(traffic, "Recorded cars that react", TRAFFIC),
         tuned(scarce, "Few good actions among few recorded episodes", SCARCE),
         tuned(half_good, "Recorded actions that are good in half of the states", HALF_GOOD),
         tuned(carried, "From offline to online, with the critics", CARRIED),

@@ -27,10 +27,11 @@ def rad_2() -> Run:
         tasks=Gymnasium(environment=PLANS, seed=1),
         held_out=replace(base.held_out, tasks=held),
         sampling=StepSampling(max_length=32),
-        prompts_per_step=8,
+        prompts_per_step=4,
         num_generations=8,
         advantage=GroupNormalized(),
         shaping=(),
         regularisers=(EntropyBonus(coef=0.01),),
         critic=None,
+        steps=20,
     )
