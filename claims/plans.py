@@ -43,7 +43,7 @@ from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut, Run
 
 RECORD = Path(__file__).with_suffix(".json")
-TUNED = campaign.Tuned(("ranked", "every step", "whole plans", "flow"), (1e-3, 3e-3, 1e-2), (0, 1, 2, 3, 4), "return")
+TUNED = campaign.Tuned(("ranked", "whole plans", "flow"), (1e-3, 3e-3, 1e-2), (0, 1, 2, 3, 4), "return")
 COMPARED = {
     "ranking beats the generator alone": ("ranked", "flow"),
     "also as it samples": ("ranked", "flow", "sampled"),
