@@ -81,6 +81,7 @@ import masked  # noqa: E402
 import memory  # noqa: E402
 import offline  # noqa: E402
 import offline_page  # noqa: E402
+import plans  # noqa: E402
 import prior  # noqa: E402
 import proposals  # noqa: E402
 import residual  # noqa: E402
@@ -144,6 +145,13 @@ TRAFFIC = {
     "in its own world": "own",
     "off": "off",
     "without a crash": "without a crash",
+    "seconds of CPU": "cpu",
+}
+PLANS = {
+    "return": "return",
+    "as it samples": "sampled",
+    "without a crash": "without a crash",
+    "entropy": "entropy",
     "seconds of CPU": "cpu",
 }
 GOALS = {"goals reached": "success", "return": "return", "paid otherwise": "relabelled", "seconds of CPU": "cpu"}
@@ -275,6 +283,7 @@ def pages() -> dict[str, str]:
         tuned(residual, "A frozen policy that is corrected", RESIDUAL),
         tuned(goals, "Goals that were reached, for those that were wanted", GOALS),
         tuned(traffic, "Recorded cars that react", TRAFFIC),
+        tuned(plans, "Plans that are ranked", PLANS),
         tuned(scarce, "Few good actions among few recorded episodes", SCARCE),
         tuned(half_good, "Recorded actions that are good in half of the states", HALF_GOOD),
         tuned(carried, "From offline to online, with the critics", CARRIED),

@@ -65,7 +65,16 @@ ONLY = {
 # Environments of our own are of its class.
 WORLDS = {
     ("gymnasium", f"environments/{name}.py")
-    for name in ("bounded_cart", "coupled_bandit", "hypergrid", "merging", "point_maze", "point_reach", "tabular")
+    for name in (
+        "bounded_cart",
+        "coupled_bandit",
+        "hypergrid",
+        "merging",
+        "merging_plans",
+        "point_maze",
+        "point_reach",
+        "tabular",
+    )
 }
 FILES = sorted(SOURCE.rglob("*.py"))
 

@@ -8,7 +8,8 @@ import pytest
 pytest.importorskip("gymnasium")
 
 from gimbal.environments import merging
-from gimbal.environments.gym import Environment, Gymnasium
+from gimbal.environments.conformance import Conformance
+from gimbal.environments.gym import Environment, Gymnasium, Registered
 from gimbal.environments.merging import (
     BRAKE,
     CARS,
@@ -139,7 +140,7 @@ def test_worlds_are_told_by_name_and_drivers_have_scenes_of_their_own():
     assert world.log is None and not np.array_equal(world.scene.place_C, begun(UNSEEN)[0].place_C)
 
 
-@pytest.mark.parametrize("field, value", [("logs", -1), ("reacts", 1.5), ("reacts", -0.1)])
+@pytest.mark.parametrize("field, value", [("logs", -1), ("logs", 2.5), ("reacts", 1.5), ("reacts", -0.1)])
 def test_settings_outside_are_refused(field, value):
     world = Merging()
     setattr(world, field, value)
@@ -159,7 +160,7 @@ def test_a_plan_is_its_first_pushes_one_by_one():
     assert np.array_equal(found, each[-1][0]) and reward == pytest.approx(sum(one[1] for one in each))
 
 
-@pytest.mark.parametrize("latch", [0, 9])
+@pytest.mark.parametrize("latch", [0, 9, 2.5])
 def test_a_latch_outside_is_refused(latch):
     world = MergingPlans()
     world.latch = latch
@@ -176,3 +177,15 @@ def test_recorded_plans_played_a_step_at_a_time_are_the_log():
         np.testing.assert_allclose(scene.own, log.scenes[step + 1].own, atol=1e-4)
     assert np.array_equal(episode.action_SA[0, 1:], episode.action_SA[1, :-1])
     assert np.array_equal(episode.observation_SO[0], merging.shown(log.scenes[0], log.push_SC[0]))
+
+
+def test_it_keeps_the_protocol():
+    """Who brakes stands and is safe; at full speed into a replay there is a crash in these scenes."""
+    name = "gimbal.environments.merging:Merging@reacts=0"
+    Conformance(
+        spec=Registered(source=name),
+        tasks=[Gymnasium(environment=name)[index] for index in range(3)],
+        oracle=lambda task, seen: np.array([PUSHES.index(-5.0)]),
+        null=lambda task, seen: np.array([PUSHES.index(2.0)]),
+        score=lambda task, moments: float(moments[-1].reward > -5),
+    ).check()

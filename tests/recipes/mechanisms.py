@@ -663,6 +663,7 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "rad_2": of(
         "perlad",
+        4,
         policy=differs("entropy/policy").by(policy=replace(recipes.function("rad_2")().policy, proposals=2)),
         tasks=REWARD.by(tasks=Gymnasium(environment="gimbal.environments.merging_plans:MergingPlans@latch=1", seed=1)),
         advantage=ADVANTAGE.by(advantage=GroupCentered()),

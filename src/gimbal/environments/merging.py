@@ -130,7 +130,7 @@ class Merging(gymnasium.Env):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float[np.ndarray, " 11"], dict[str, Any]]:
         super().reset(seed=seed)
-        if self.logs < 0 or not 0 <= self.reacts <= 1:
+        if self.logs < 0 or self.logs % 1 or not 0 <= self.reacts <= 1:
             raise ValueError(
                 f"Merging has logs {self.logs} and reacts {self.reacts}; logs counts recorded scenes (0: among drivers), and reacts is "
                 "from 0, a plain replay, to 1"
@@ -171,7 +171,7 @@ def shown(scene: Scene, push_C: Float[np.ndarray, " C"]) -> Float[np.ndarray, " 
     """What the merging car sees."""
     own, place_C = scene.own, scene.place_C
     first = int((place_C >= own[0]).sum())  # behind it
-    rows = [(own[0] / 20, own[1] / 5)]
+    rows: list[tuple[float, ...]] = [(own[0] / 20, own[1] / 5)]
     for car in (first - 1, first, first + 1):
         if 0 <= car < CARS:
             away = np.clip((place_C[car] - own[0]) / 10, -3, 3)
@@ -197,7 +197,8 @@ def moved(scene: Scene, push: float, push_C: Float[np.ndarray, " C"]) -> Scene:
         after = np.clip(speed + STEP * push, 0.0, FASTEST)
         return place + STEP * (speed + after) / 2, after
 
-    return Scene(np.array(on(*scene.own, push)), *on(scene.place_C, scene.speed_C, push_C))
+    place, speed = scene.own
+    return Scene(np.array(on(place, speed, push)), *on(scene.place_C, scene.speed_C, push_C))
 
 
 def crashed(scene: Scene) -> bool:

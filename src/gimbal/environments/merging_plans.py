@@ -31,7 +31,7 @@ class MergingPlans(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float[np.ndarray, " 11"], dict[str, Any]]:
-        if not 1 <= self.latch <= AHEAD:
+        if self.latch not in range(1, AHEAD + 1):
             raise ValueError(
                 f"MergingPlans.latch is {self.latch}; it is how many steps of a plan are played, from 1 to {AHEAD}"
             )
@@ -41,12 +41,13 @@ class MergingPlans(gymnasium.Env):
     def step(
         self, action: Float[np.ndarray, " 8"]
     ) -> tuple[Float[np.ndarray, " 11"], float, bool, bool, dict[str, Any]]:
-        total = 0.0
-        for share in np.clip(action[: int(self.latch)], -1, 1):
-            seen, reward, terminated, truncated, info = self.inside.go(float(share * (PUSH if share > 0 else BRAKE)))
-            total += reward
+        first, *rest = (float(share * (PUSH if share > 0 else BRAKE)) for share in np.clip(action[: self.latch], -1, 1))
+        seen, total, terminated, truncated, info = self.inside.go(first)
+        for push in rest:
             if terminated or truncated:
                 break
+            seen, reward, terminated, truncated, info = self.inside.go(push)
+            total += reward
         return seen, total, terminated, truncated, info
 
 

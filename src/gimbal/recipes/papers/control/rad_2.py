@@ -33,5 +33,6 @@ def rad_2() -> Run:
         shaping=(),
         regularisers=(EntropyBonus(coef=0.01),),
         critic=None,
+        optimization=replace(base.optimization, learning_rate=1e-2),
         steps=20,
     )
