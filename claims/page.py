@@ -151,7 +151,7 @@ PLANS = {
     "return": "return",
     "as it samples": "sampled",
     "without a crash": "without a crash",
-    "entropy": "entropy",
+    "entropy": "nats",
     "seconds of CPU": "cpu",
 }
 GOALS = {"goals reached": "success", "return": "return", "paid otherwise": "relabelled", "seconds of CPU": "cpu"}

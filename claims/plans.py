@@ -89,7 +89,7 @@ def measure(job: Job) -> dict[str, Any]:
     mode = "" if arm == "flow" else "greedy_"
     told = {"return": found[f"eval/{mode}score"], "sampled": found["eval/score"]}
     told |= {"without a crash": found[f"eval/{mode}success"]}
-    told |= {"entropy": figures[-1]["entropy/policy"]} if figures else {}
+    told |= {"nats": figures[-1]["entropy/policy"]} if figures else {}
     cpu = round(time.process_time() - start, 1)
     return {"arm": arm, "rate": rate, "seed": seed, **{name: round(x, 2) for name, x in told.items()}, "cpu": cpu}
 
