@@ -83,6 +83,7 @@ import masked  # noqa: E402
 import memory  # noqa: E402
 import offline  # noqa: E402
 import offline_page  # noqa: E402
+import plans  # noqa: E402
 import prior  # noqa: E402
 import proposals  # noqa: E402
 import pushed  # noqa: E402
@@ -109,6 +110,7 @@ import terminal  # noqa: E402
 import terminal_page  # noqa: E402
 import tokens  # noqa: E402
 import tokens_page  # noqa: E402
+import traffic  # noqa: E402
 import tuned_page  # noqa: E402
 import turn_splits  # noqa: E402
 import turn_splits_page  # noqa: E402
@@ -141,6 +143,20 @@ COMBINATORIAL = {"return": "return", "seconds of CPU": "cpu"}
 TWO_FLOWS = {"return": "return", "seconds of CPU": "cpu"}
 PRIOR = {"return": "return", "recorded, of a minibatch": "prior", "seconds of CPU": "cpu"}
 ADDITIONS = {"return": "return", "weight by errors": "importance", "edited": "edited", "seconds of CPU": "cpu"}
+TRAFFIC = {
+    "return": "return",
+    "in its own world": "own",
+    "off": "off",
+    "without a crash": "without a crash",
+    "seconds of CPU": "cpu",
+}
+PLANS = {
+    "return": "return",
+    "as it samples": "sampled",
+    "without a crash": "without a crash",
+    "entropy": "nats",
+    "seconds of CPU": "cpu",
+}
 GOALS = {"goals reached": "success", "return": "return", "paid otherwise": "relabelled", "seconds of CPU": "cpu"}
 COLLECTED = {"steps in the river": "river", "steps in the put": "put", "seconds of CPU": "cpu"}
 CARRIED = {"before the switch": "before", "soon after": "soon", "in the end": "end", "seconds of CPU": "cpu"}
@@ -274,6 +290,8 @@ def pages() -> dict[str, str]:
         tuned(steered, "A frozen flow that is steered", STEERED),
         tuned(residual, "A frozen policy that is corrected", RESIDUAL),
         tuned(goals, "Goals that were reached, for those that were wanted", GOALS),
+        tuned(traffic, "Recorded cars that react", TRAFFIC),
+        tuned(plans, "Plans that are ranked", PLANS),
         tuned(scarce, "Few good actions among few recorded episodes", SCARCE),
         tuned(half_good, "Recorded actions that are good in half of the states", HALF_GOOD),
         tuned(carried, "From offline to online, with the critics", CARRIED),

@@ -72,6 +72,8 @@ WORLDS = {
         "bounded_cart",
         "coupled_bandit",
         "hypergrid",
+        "merging",
+        "merging_plans",
         "point_maze",
         "point_reach",
         "pushed_pendulum",

@@ -509,6 +509,12 @@ MECHANISMS: dict[str, Mechanism] = {
     "paced": of("grpo", 4, sooner=FEW_TASKS, curriculum=varies("curriculum/Frontier/score")),
     "paco_grpo": of("grpo", reward_shaping=above("tamed/reasoning")),
     "pendulum": PPO_CONTROL,
+    "perlad": of(
+        "cartpole",
+        tasks=REWARD.by(tasks=Gymnasium(environment="gimbal.environments.merging:Merging@reacts=0", seed=1)),
+        logs=REWARD.by(tasks=Gymnasium(environment="gimbal.environments.merging:Merging@logs=0", seed=1)),
+        objective=above("clip_ratio/low").by(objective=UNCLIPPED),
+    ),
     "poise": of("grpo", 4, advantage__critic__controllers=varies("baseline/explained")),
     "policy_cliff": of("grpo", rewards__reward_shaping=above("cliff/tied"), regularisers=above("entropy/policy")),
     "policy_rollout": of("grpo", prompts=4, workflow=above("role/aware/reward").by(workflow=SingleTurn())),
@@ -673,6 +679,14 @@ MECHANISMS: dict[str, Mechanism] = {
         goals=differs("replay/relabelled").by(
             store=replace(recipes.function("her")().store, hindsight=Hindsight(goals=1), **FEW[Transitions])
         ),
+    ),
+    "rad_2": of(
+        "perlad",
+        4,
+        policy=differs("entropy/policy").by(policy=replace(recipes.function("rad_2")().policy, proposals=2)),
+        tasks=REWARD.by(tasks=Gymnasium(environment="gimbal.environments.merging_plans:MergingPlans@latch=1", seed=1)),
+        advantage=ADVANTAGE.by(advantage=GroupCentered()),
+        objective=above("clip_ratio/low").by(objective=UNCLIPPED),
     ),
     "rlpd": of(
         "sac",

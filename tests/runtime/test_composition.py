@@ -70,6 +70,7 @@ from gimbal.recipes.papers.control.mbpo import mbpo
 from gimbal.recipes.papers.control.pde_refiner import pde_refiner
 from gimbal.recipes.papers.control.pendulum import pendulum
 from gimbal.recipes.papers.control.pets import pets
+from gimbal.recipes.papers.control.rad_2 import rad_2
 from gimbal.recipes.papers.control.residual import residual
 from gimbal.recipes.papers.control.rlpd import rlpd
 from gimbal.recipes.papers.control.sac import sac
@@ -174,6 +175,7 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
     others = (
         OF_ANY_AGE,
         UNTRAINED,
+        rad_2(),  # of no flow
         residual(),  # of no base
         CRITICS_ALONE,
         EXPLORING,
@@ -502,9 +504,10 @@ def test_what_does_not_go_with_single_decisions_is_refused(said):
 
 
 def test_a_flow_that_nobody_trained_is_advised_against(tmp_path):
-    (said,) = check(UNTRAINED)
-    assert "policy.flow=runs/RUN/model, of a run of idql" in said
-    assert check(replace(UNTRAINED, policy=replace(UNTRAINED.policy, flow=str(tmp_path)))) == []
+    for untrained in (UNTRAINED, rad_2()):
+        (said,) = check(untrained)
+        assert "policy.flow=runs/RUN/model, of a run of idql" in said
+        assert check(replace(untrained, policy=replace(untrained.policy, flow=str(tmp_path)))) == []
 
 
 def test_a_policy_that_clones_itself_is_advised_against():

@@ -136,6 +136,12 @@ def cart(episodes: int = 500) -> Recording:
     return Recording(source=CART, episodes=tuple(one(number) for number in range(episodes)))
 
 
+def merging() -> Recording:
+    from gimbal.environments.merging_plans import plans
+
+    return plans()
+
+
 def _mixed() -> Recording:
     return joined([pendulum("random", at_random, 40), pendulum("medium", MEDIUM, 40), pendulum("expert", EXPERT, 20)])
 
@@ -148,4 +154,5 @@ MADE: Mapping[str, Callable[[], Recording]] = {
     "gimbal/pendulum/mixed-v0": _mixed,
     "gimbal/maze/stitch-v0": stitch,
     "gimbal/cart/bounds-v0": cart,
+    "gimbal/merging/plans-v0": merging,
 }
