@@ -745,6 +745,15 @@ MECHANISMS: dict[str, Mechanism] = {
         update=above("latent/error").by(update=replace(recipes.function("dsrl")().update, gamma=0.0)),
         policy__update=above("steer/size"),
     ),
+    "cdsa": of(
+        "bc",
+        2,
+        sooner=FEW_RECORDED,
+        start=on_a_base,
+        policy__update=above("score/action"),
+        base=above("correction/size").by(policy=recipes.function("cdsa")().policy),
+        levels=differs("score/action").by(update=replace(recipes.function("cdsa")().update, least=0.3)).exactly(),
+    ),
     "fql": of(
         "sac",
         2,

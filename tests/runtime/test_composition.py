@@ -89,6 +89,7 @@ from gimbal.recipes.papers.distillation.dmd2 import dmd2
 from gimbal.recipes.papers.distillation.dmd2_gan import dmd2_gan
 from gimbal.recipes.papers.distillation.stream_r1 import stream_r1
 from gimbal.recipes.papers.offline.bc import bc
+from gimbal.recipes.papers.offline.cdsa import cdsa
 from gimbal.recipes.papers.offline.cql import cql
 from gimbal.recipes.papers.offline.famo2o import famo2o
 from gimbal.recipes.papers.offline.fisor import fisor
@@ -165,6 +166,7 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
         OF_ANY_AGE,
         UNTRAINED,
         residual(),  # of no base
+        cdsa(),  # of none either
         CRITICS_ALONE,
         EXPLORING,
         *OFF_POLICY.values(),
@@ -224,6 +226,10 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     ),
     r"the run makes 2500 moves.*update\.warmup=625": replace(synther(), steps=10),
     r"the noise of a frozen flow, and SquashedGaussian has none": replace(dsrl(), policy=sac().policy),
+    r"nearer to data, and Gaussian has none of it: policy='TowardData": replace(cdsa(), policy=iql().policy),
+    r"policy\.noise is 0\.7, and noise from 0\.01 to 0\.5 is learned": replace(
+        cdsa(), policy=replace(cdsa().policy, noise=0.7)
+    ),
     r"none are kept of what store\.prior holds": replace(rlpd(), store=replace(rlpd().store, preference=Prioritized())),
     r"of none or of several: set store\.hindsight=none": replace(
         sac(),
