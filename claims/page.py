@@ -79,6 +79,7 @@ import loops  # noqa: E402
 import loops_page  # noqa: E402
 import masked  # noqa: E402
 import memory  # noqa: E402
+import nearer  # noqa: E402
 import offline  # noqa: E402
 import offline_page  # noqa: E402
 import prior  # noqa: E402
@@ -147,6 +148,7 @@ DRIFT = {
     **{f"at {horizon}": f"at {horizon}" for horizon in worlds.HORIZONS},
     "seconds of CPU": "cpu",
 }
+NEARER = {"return": "return", "share outside": "outside", "seconds of CPU": "cpu"}
 RESIDUAL = {"return": "return", "size of a correction": "size", "seconds of CPU": "cpu"}
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
 ROBUST = {"worst case": "worst case", "as it is": "as it is", "seconds of CPU": "cpu"}
@@ -265,6 +267,7 @@ def pages() -> dict[str, str]:
         tuned(horizons, "Several horizons of one critic", HORIZONS),
         tuned(steered, "A frozen flow that is steered", STEERED),
         tuned(residual, "A frozen policy that is corrected", RESIDUAL),
+        tuned(nearer, "Actions nearer to the data", NEARER),
         tuned(goals, "Goals that were reached, for those that were wanted", GOALS),
         tuned(scarce, "Few good actions among few recorded episodes", SCARCE),
         tuned(half_good, "Recorded actions that are good in half of the states", HALF_GOOD),
