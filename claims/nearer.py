@@ -16,8 +16,8 @@ nearer* if the method's share outside is above the corrected arm's; *it is more 
 the way to the data leads away from the best action, are not in it.
 
 Written before its runs, after pilots of seed 100 (10,000 moves at 1e-3, scores by a scratch version): TD3+BC -403, corrected -155; IQL
--373 and -155; behavior cloning -155, and -155 corrected too. Weights of .5 and 1 gave -161 and -169. With alpha 20, the recipe's, TD3+BC
-had -1561 and weights of .3 did not bring it back (-1043 by the states alone), 1 did (-163).
+-373 and -155; behavior cloning -155, and -155 corrected too. Weights of .5 and 1 gave -161 and -169. With alpha 20, the recipe's,
+TD3+BC had -1561 and weights of .3 did not bring it back (-1043 by the states alone); a weight of 1 did (-163).
 
     python claims/nearer.py       # goes on from claims/nearer.json; about nine minutes of one core
 """

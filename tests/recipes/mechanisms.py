@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from parts import Mechanism, Part, above, below, differs, of, varies
-from starts import from_atoms, from_judge, from_tuned, on_a_base, repeated, swarm, tuned, unsolved
+from starts import from_atoms, from_judge, from_tuned, on_a_base, on_a_flow, repeated, swarm, tuned, unsolved
 from trials import APART
 
 from gimbal import recipes
@@ -744,6 +744,13 @@ MECHANISMS: dict[str, Mechanism] = {
         policy=above("steer/size").by(policy=replace(recipes.function("dsrl")().policy, reach=1e-3)),
         update=above("latent/error").by(update=replace(recipes.function("dsrl")().update, gamma=0.0)),
         policy__update=above("steer/size"),
+    ),
+    "gorl": of(
+        "pendulum",
+        2,
+        start=on_a_flow,
+        policy=differs("reward/mean").by(policy=recipes.function("gorl")().policy),
+        regularisers=above("kl/ref"),
     ),
     "cdsa": of(
         "bc",

@@ -61,6 +61,7 @@ from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.dqn import dqn
 from gimbal.recipes.papers.control.dsrl import dsrl
 from gimbal.recipes.papers.control.expo import expo
+from gimbal.recipes.papers.control.gorl import gorl
 from gimbal.recipes.papers.control.her import her
 from gimbal.recipes.papers.control.mbpo import mbpo
 from gimbal.recipes.papers.control.pde_refiner import pde_refiner
@@ -226,6 +227,7 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     ),
     r"the run makes 2500 moves.*update\.warmup=625": replace(synther(), steps=10),
     r"the noise of a frozen flow, and SquashedGaussian has none": replace(dsrl(), policy=sac().policy),
+    r"the noise that a flow begins from, and TD3 learns from actions": replace(td3(), policy=gorl().policy),
     r"nearer to data, and Gaussian has none of it: policy='TowardData": replace(cdsa(), policy=iql().policy),
     r"policy\.noise is 0\.7, and noise from 0\.01 to 0\.5 is learned": replace(
         cdsa(), policy=replace(cdsa().policy, noise=0.7)

@@ -238,6 +238,10 @@ class AbstractControlPolicy(AbstractPolicy):
     ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
         """Log-probabilities of given actions, and the entropy of the distributions they come from."""
 
+    def done(self, observation_BO: Float[Tensor, "B O"], action_BA: Shaped[Tensor, "B A"]) -> Shaped[Tensor, "B A"]:
+        """What the environment is given for drawn actions: these, unless the policy draws something that stands for them."""
+        return action_BA
+
     def evaluate(
         self,
         decisions: AbstractDecisions,
