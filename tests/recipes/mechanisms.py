@@ -745,6 +745,15 @@ MECHANISMS: dict[str, Mechanism] = {
         update=above("latent/error").by(update=replace(recipes.function("dsrl")().update, gamma=0.0)),
         policy__update=above("steer/size"),
     ),
+    "trajectory_diffuser": of(
+        "bc",
+        2,
+        policy__update__store=above("plan/noise"),
+        expectile=differs("plan/aim")
+        .by(update=replace(recipes.function("trajectory_diffuser")().update, expectile=0.5))
+        .exactly(),
+        horizon=differs("plan/steps").by(policy=replace(recipes.function("trajectory_diffuser")().policy, horizon=1)),
+    ),
     "gorl": of(
         "pendulum",
         2,

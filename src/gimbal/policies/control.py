@@ -213,7 +213,7 @@ class AbstractControlPolicy(AbstractPolicy):
             filled([observations])
             self.normalizer = Normalizer(observations)
 
-    def normal(self, observation_BO: Float[Tensor, "B O"]) -> Float[Tensor, "B O"]:
+    def normal(self, observation_BO: Float[Tensor, "*B O"]) -> Float[Tensor, "*B O"]:
         """Observations as its network sees them, and a critic of its actions."""
         return observation_BO if self.normalizer is None else self.normalizer(observation_BO)
 
