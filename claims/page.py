@@ -82,6 +82,7 @@ import memory  # noqa: E402
 import nearer  # noqa: E402
 import offline  # noqa: E402
 import offline_page  # noqa: E402
+import planned  # noqa: E402
 import prior  # noqa: E402
 import proposals  # noqa: E402
 import residual  # noqa: E402
@@ -148,6 +149,7 @@ DRIFT = {
     **{f"at {horizon}": f"at {horizon}" for horizon in worlds.HORIZONS},
     "seconds of CPU": "cpu",
 }
+PLANNED = {"return": "return", "ms an action": "ms"}
 NEARER = {"return": "return", "share outside": "outside", "seconds of CPU": "cpu"}
 RESIDUAL = {"return": "return", "size of a correction": "size", "seconds of CPU": "cpu"}
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
@@ -268,6 +270,7 @@ def pages() -> dict[str, str]:
         tuned(steered, "A frozen flow that is steered", STEERED),
         tuned(residual, "A frozen policy that is corrected", RESIDUAL),
         tuned(nearer, "Actions nearer to the data", NEARER),
+        tuned_page.section(planned, "Plans that are drafted", PLANNED, planned.by_arm(campaign.load(planned.RECORD))),
         tuned(goals, "Goals that were reached, for those that were wanted", GOALS),
         tuned(scarce, "Few good actions among few recorded episodes", SCARCE),
         tuned(half_good, "Recorded actions that are good in half of the states", HALF_GOOD),
