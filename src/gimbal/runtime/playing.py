@@ -66,7 +66,7 @@ def _episode(world: Environment, policy: AbstractPolicy, row: Rollout, seed: int
         done_SA = policy.done(steps.observation_NSO[0], steps.action_NSA[0])
     return RecordedEpisode(
         reward_S=row.reward_S.numpy(),
-        action_SA=_taken(world, done_SA.numpy()),
+        action_SA=_taken(world, done_SA.cpu().numpy()),
         observation_SO=torch.cat([steps.observation_NSO[0], steps.final_NO]).numpy(),
         terminated=row.stop == "terminated",
         seed=seed,
