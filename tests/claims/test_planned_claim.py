@@ -45,7 +45,7 @@ def test_arms_make_plans_as_they_are_named(tmp_path):
     assert {arm: (spec.draft, spec.refine, spec.candidates) for arm, spec in specs.items()} == {
         "drafted": (True, 5, 8),
         "one plan": (True, 5, 1),
-        "draft": (True, 0, 1),
+        "draft alone": (True, 0, 1),
         "noise": (False, 100, 8),
     }
     assert specs["noise"].load(0).horizon == 8 and planned.run_of(13, 1e-3, 0).policy.chain == 13
