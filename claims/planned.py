@@ -3,14 +3,15 @@
 **Setting.** `gimbal/pendulum/mixed-v0`, the recipe `trajectory_diffuser`, 600 moves, plans of 8 observations. Of one training with a
 chain of 100 steps: *drafted*, drafts with the last 5 steps of the chain, the best of 8 plans (13 passes of a network an action, 8 of
 them small); *one plan*, the same without a choice; *draft alone*, without the chain and without a choice (8); *noise*, from noise by
-all of the chain, the best of 8 (100). Of another training, with a chain of 13: *short*, from noise by all of it, the best of 8, as many passes
-as *drafted*. Figures: the mean return of 10 episodes, and milliseconds of CPU an action of one episode among 10 at a time.
+all of the chain, the best of 8 (100). Of another training, with a chain of 13: *short*, from noise by all of it, the best of 8, as
+many passes as *drafted*. Figures: the mean return of 10 episodes, and milliseconds of CPU an action of one episode among 10 at a
+time.
 
 **Rates.** Each arm at the better of 1e-3 and 3e-3 by the return of one run of seed 100.
 
 **Rule.** Seeds 0 to 4. An arm is above another if the interval of the difference of their returns, over all 25 pairs of seeds (exact,
-96.8 %: the third from either end), lies above 0. *Refining helps* if *one plan* is above *draft alone*; *choosing helps* if
-*drafted* is above *one plan*; *a draft is worth its passes* if *drafted* is above *short*; *it costs quality* if *noise* is above *drafted*.
+96.8 %: the third from either end), lies above 0. *Refining helps* if *one plan* is above *draft alone*; *choosing helps* if *drafted*
+is above *one plan*; *a draft is worth its passes* if *drafted* is above *short*; *it costs quality* if *noise* is above *drafted*.
 
 **Limits.** One small task. Networks see one observation and are plain, so passes count otherwise than with a transformer and a U-Net.
 
