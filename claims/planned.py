@@ -44,8 +44,9 @@ ARMS: dict[str, dict[str, Any]] = {  # the chain of the training, and how plans 
     "drafted": {"chain": 100, "refine": 5},
     "one plan": {"chain": 100, "refine": 5, "candidates": 1},
     "draft alone": {"chain": 100, "refine": 0, "candidates": 1},
-    "noise": dict(chain=100, refine=100, draft=False),
-    "short": dict(chain=13, refine=13, draft=False),
+    # As keywords: the string "draft" would be taken for the recipe of that name by the table of claims.
+    "noise": dict(chain=100, refine=100, draft=False),  # noqa: C408
+    "short": dict(chain=13, refine=13, draft=False),  # noqa: C408
 }
 TUNED = campaign.Tuned(tuple(ARMS), (1e-3, 3e-3), (0, 1, 2, 3, 4), "return")
 STEPS = 24  # of 25 moves
