@@ -81,8 +81,10 @@ import loops  # noqa: E402
 import loops_page  # noqa: E402
 import masked  # noqa: E402
 import memory  # noqa: E402
+import nearer  # noqa: E402
 import offline  # noqa: E402
 import offline_page  # noqa: E402
+import planned  # noqa: E402
 import plans  # noqa: E402
 import prior  # noqa: E402
 import proposals  # noqa: E402
@@ -166,6 +168,8 @@ DRIFT = {
     **{f"at {horizon}": f"at {horizon}" for horizon in worlds.HORIZONS},
     "seconds of CPU": "cpu",
 }
+PLANNED = {"return": "return", "ms an action": "ms"}
+NEARER = {"return": "return", "share outside": "outside", "seconds of CPU": "cpu"}
 RESIDUAL = {"return": "return", "size of a correction": "size", "seconds of CPU": "cpu"}
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
 ROBUST = {"worst case": "worst case", "as it is": "as it is", "seconds of CPU": "cpu"}
@@ -289,6 +293,8 @@ def pages() -> dict[str, str]:
         tuned(horizons, "Several horizons of one critic", HORIZONS),
         tuned(steered, "A frozen flow that is steered", STEERED),
         tuned(residual, "A frozen policy that is corrected", RESIDUAL),
+        tuned(nearer, "Actions nearer to the data", NEARER),
+        tuned_page.section(planned, "Plans that are drafted", PLANNED, planned.by_arm(campaign.load(planned.RECORD))),
         tuned(goals, "Goals that were reached, for those that were wanted", GOALS),
         tuned(traffic, "Recorded cars that react", TRAFFIC),
         tuned(plans, "Plans that are ranked", PLANS),

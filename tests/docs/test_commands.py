@@ -87,7 +87,8 @@ def desk(tmp_path, monkeypatch, recorded):
     for run in ("runs/NAME", "runs/RUN"):
         (tmp_path / run / "model").mkdir(parents=True)
         (tmp_path / run / "recipe.yaml").write_text(config.dump(recipes.load("demo"), "demo"))
-    recipes.load("famo2o").policy.load(0).save(tmp_path / "runs" / "offline" / "model")
+    for recipe, run in (("famo2o", "offline"), ("iql", "base")):
+        recipes.load(recipe).policy.load(0).save(tmp_path / "runs" / run / "model")
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1="}\n')
     registered = "gymnasium.register('Corridor-v0', entry_point=Corridor)\n"
     (tmp_path / "corridor.py").write_text(re.search(r"```python\n(import gymnasium.*?)```", DATA, re.S)[1] + registered)

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from parts import Mechanism, Part, above, below, differs, of, varies
-from starts import from_atoms, from_judge, from_tuned, on_a_base, repeated, swarm, tuned, unsolved
+from starts import from_atoms, from_judge, from_tuned, on_a_base, on_a_flow, repeated, swarm, tuned, unsolved
 from trials import APART
 
 from gimbal import recipes
@@ -777,6 +777,31 @@ MECHANISMS: dict[str, Mechanism] = {
         policy=above("steer/size").by(policy=replace(recipes.function("dsrl")().policy, reach=1e-3)),
         update=above("latent/error").by(update=replace(recipes.function("dsrl")().update, gamma=0.0)),
         policy__update=above("steer/size"),
+    ),
+    "trajectory_diffuser": of(
+        "bc",
+        2,
+        policy__update__store=above("plan/noise"),
+        expectile=differs("plan/aim")
+        .by(update=replace(recipes.function("trajectory_diffuser")().update, expectile=0.5))
+        .exactly(),
+        horizon=differs("plan/steps").by(policy=replace(recipes.function("trajectory_diffuser")().policy, horizon=1)),
+    ),
+    "gorl": of(
+        "pendulum",
+        2,
+        start=on_a_flow,
+        policy=differs("reward/mean").by(policy=recipes.function("gorl")().policy),
+        regularisers=above("kl/ref"),
+    ),
+    "cdsa": of(
+        "bc",
+        2,
+        sooner=FEW_RECORDED,
+        start=on_a_base,
+        policy__update=above("score/action"),
+        base=above("correction/size").by(policy=recipes.function("cdsa")().policy),
+        levels=differs("score/action").by(update=replace(recipes.function("cdsa")().update, least=0.3)).exactly(),
     ),
     "fql": of(
         "sac",

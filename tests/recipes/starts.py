@@ -14,6 +14,7 @@ import torch
 from gimbal import recipes
 from gimbal.dataflow.replay.swarm import Swarm
 from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.best_of import BestOf
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.policies.token import CausalLM
 from gimbal.runtime.local import Trainer
@@ -64,6 +65,16 @@ def _saved(policy: AbstractPolicy) -> str:
 def acting() -> str:
     """A policy for Pendulum that has learned nothing, to be corrected."""
     return _saved(SquashedGaussian(observations=3, actions=1, bound=2.0).load(3))
+
+
+@cache
+def flowing() -> str:
+    """A flow of actions for Pendulum that has learned nothing."""
+    return _saved(BestOf(observations=3, actions=1, bound=2.0).load(3))
+
+
+def on_a_flow(run: Run) -> Run:
+    return replace(run, policy=replace(run.policy, flow=flowing()))
 
 
 def on_a_base(run: Run) -> Run:

@@ -46,6 +46,7 @@ from gimbal.learning.updates.cached_steps import CachedSteps
 from gimbal.learning.updates.discriminator import AdversarialLoss
 from gimbal.learning.updates.gradient_steps import GradientSteps
 from gimbal.learning.updates.path_distillation import PathDistillation, Teacher
+from gimbal.learning.updates.plan_learning import PlanLearning
 from gimbal.learning.updates.synthetic_replay import SyntheticReplay
 from gimbal.objectives import Reinforce
 from gimbal.objectives.base import AbstractMask
@@ -64,6 +65,7 @@ from gimbal.recipes.papers.control.dqn import dqn
 from gimbal.recipes.papers.control.dsrl import dsrl
 from gimbal.recipes.papers.control.expo import expo
 from gimbal.recipes.papers.control.gcsl import gcsl
+from gimbal.recipes.papers.control.gorl import gorl
 from gimbal.recipes.papers.control.h_infinity import h_infinity
 from gimbal.recipes.papers.control.her import her
 from gimbal.recipes.papers.control.mbpo import mbpo
@@ -94,6 +96,7 @@ from gimbal.recipes.papers.distillation.dmd2 import dmd2
 from gimbal.recipes.papers.distillation.dmd2_gan import dmd2_gan
 from gimbal.recipes.papers.distillation.stream_r1 import stream_r1
 from gimbal.recipes.papers.offline.bc import bc
+from gimbal.recipes.papers.offline.cdsa import cdsa
 from gimbal.recipes.papers.offline.cql import cql
 from gimbal.recipes.papers.offline.famo2o import famo2o
 from gimbal.recipes.papers.offline.fisor import fisor
@@ -101,6 +104,7 @@ from gimbal.recipes.papers.offline.fql import fql
 from gimbal.recipes.papers.offline.idql import idql
 from gimbal.recipes.papers.offline.iql import iql
 from gimbal.recipes.papers.offline.synther import synther
+from gimbal.recipes.papers.offline.trajectory_diffuser import trajectory_diffuser
 from gimbal.rewards.digits import DigitClass
 from gimbal.rewards.pattern import Pattern
 from gimbal.runtime.compose import check, verdicts
@@ -177,6 +181,7 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
         UNTRAINED,
         rad_2(),  # of no flow
         residual(),  # of no base
+        cdsa(),  # of none either
         CRITICS_ALONE,
         EXPLORING,
         ITSELF,
@@ -239,6 +244,17 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     ),
     r"the run makes 2500 moves.*update\.warmup=625": replace(synther(), steps=10),
     r"the noise of a frozen flow, and SquashedGaussian has none": replace(dsrl(), policy=sac().policy),
+    r"the noise that a flow begins from, and TD3 learns from actions": replace(td3(), policy=gorl().policy),
+    r"what plans are made by, and Gaussian makes none: policy='DraftedPlan": replace(
+        trajectory_diffuser(), policy=iql().policy
+    ),
+    r"learns from whole episodes, and Recordings draws single steps: set store='Once\(\)'": replace(
+        trajectory_diffuser(), store=iql().store, update=PlanLearning()
+    ),
+    r"nearer to data, and Gaussian has none of it: policy='TowardData": replace(cdsa(), policy=iql().policy),
+    r"policy\.noise is 0\.7, and noise from 0\.01 to 0\.5 is learned": replace(
+        cdsa(), policy=replace(cdsa().policy, noise=0.7)
+    ),
     r"none are kept of what store\.prior holds": replace(rlpd(), store=replace(rlpd().store, preference=Prioritized())),
     r"of none or of several: set store\.hindsight=none": replace(
         sac(),

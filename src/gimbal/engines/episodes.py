@@ -45,7 +45,7 @@ class Play:
     task: Task
     seed: int
     observation: np.ndarray  # the present one
-    actions: list[Tensor] = field(default_factory=list)
+    actions: list[Tensor] = field(default_factory=list)  # as the environment was given them
     noise_A: Tensor | None = None  # of the last action before the row that goes on, or will go on; none at its start
     earned: float = 0.0
     success: bool | None = None  # of the last step
@@ -82,14 +82,14 @@ class LiveEpisode:
     def length(self) -> int:
         return len(self.actions)
 
-    def take(self, action_A: Tensor, behavior: float, version: int, moment: Moment) -> str:
-        """Enter one action and what it was answered. What ended the row, or ''."""
+    def take(self, action_A: Tensor, done_A: Tensor, behavior: float, version: int, moment: Moment) -> str:
+        """Enter one action, what was done, and what it was answered. What ended the row, or ''."""
         self.actions.append(action_A)
         self.behavior.append(behavior)
         self.versions.append(version)
         self.rewards.append(moment.reward)
         self.observations.append(moment.observation)
-        self.stream.actions.append(action_A)
+        self.stream.actions.append(done_A)
         self.stream.observation = moment.observation
         self.stream.earned += moment.reward
         self.stream.success = moment.success
@@ -188,17 +188,20 @@ class EpisodeEngine(AbstractEngine):
                 finished.append(begun)
         if not self._live:
             return finished
+        seen_BO = torch.from_numpy(np.stack([play.observations[-1] for play in self._live]))
         action_BA, behavior_B = self._policy.draw(
-            torch.from_numpy(np.stack([play.observations[-1] for play in self._live])),
+            seen_BO,
             torch.stack([play.noise_SA[play.length] for play in self._live]),
             self._temperatures(),
         )
         going: list[LiveEpisode] = []
-        moments = self._act([play.stream for play in self._live], action_BA)
-        for play, action_A, behavior, moment in zip(self._live, action_BA, behavior_B.tolist(), moments, strict=True):
+        done_BA = self._policy.done(seen_BO, action_BA)
+        moments = self._act([play.stream for play in self._live], done_BA)
+        answered = zip(self._live, action_BA, done_BA, behavior_B.tolist(), moments, strict=True)
+        for play, action_A, done_A, behavior, moment in answered:
             if moment.error:
                 finished.append(play.broken(moment.error))
-            elif stop := play.take(action_A, behavior, self._version, moment):
+            elif stop := play.take(action_A, done_A, behavior, self._version, moment):
                 finished.append(Finished.of(play.request.key, play.rollout(stop)))
                 # What proves the delivery trains nobody, so the first episode does not go on from it.
                 self._leave(play, paused=stop == "paused" and play.request.group >= 0)
@@ -277,6 +280,7 @@ class EpisodeEngine(AbstractEngine):
             {
                 "request": play.request,
                 "stream": play.stream.state_dict(),
+                "drawn": [action_A.clone() for action_A in play.actions],
                 "behavior": list(play.behavior),
                 "versions": list(play.versions),
             }
@@ -293,9 +297,10 @@ class EpisodeEngine(AbstractEngine):
             play = self._play(saved["request"], replace(stream, actions=stream.actions[:begun]))
             play.observations[0] = moments[begun].observation
             play.stream.earned = sum(moment.reward for moment in moments[1 : begun + 1])
-            rest = zip(stream.actions[begun:], saved["behavior"], saved["versions"], moments[begun + 1 :], strict=True)
-            for action_A, behavior, version, moment in rest:
-                play.take(action_A, behavior, version, moment)
+            done, drawn = stream.actions[begun:], saved.get("drawn", stream.actions[begun:])
+            rest = zip(drawn, done, saved["behavior"], saved["versions"], moments[begun + 1 :], strict=True)
+            for entered in rest:
+                play.take(*entered)
             self._live.append(play)
         for saved in state["paused"]:
             stream, moments = self._replayed(saved)

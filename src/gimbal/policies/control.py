@@ -213,7 +213,7 @@ class AbstractControlPolicy(AbstractPolicy):
             filled([observations])
             self.normalizer = Normalizer(observations)
 
-    def normal(self, observation_BO: Float[Tensor, "B O"]) -> Float[Tensor, "B O"]:
+    def normal(self, observation_BO: Float[Tensor, "*B O"]) -> Float[Tensor, "*B O"]:
         """Observations as its network sees them, and a critic of its actions."""
         return observation_BO if self.normalizer is None else self.normalizer(observation_BO)
 
@@ -237,6 +237,10 @@ class AbstractControlPolicy(AbstractPolicy):
         self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
     ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
         """Log-probabilities of given actions, and the entropy of the distributions they come from."""
+
+    def done(self, observation_BO: Float[Tensor, "B O"], action_BA: Shaped[Tensor, "B A"]) -> Shaped[Tensor, "B A"]:
+        """What the environment is given for drawn actions: these, unless the policy draws something that stands for them."""
+        return action_BA
 
     def evaluate(
         self,

@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gimbal.policies.control import AbstractBoundedSpec, read_config, relu_mlp
+from gimbal.policies.base import AbstractPolicySpec
+from gimbal.policies.control import read_config, relu_mlp
 
 FLOW = "flow."  # what the flow's weights are called in a policy that was saved
 
@@ -63,12 +64,12 @@ def followed(
     return x_KA
 
 
-def hidden_of(directory: str, field: str, spec: AbstractBoundedSpec) -> list[int]:
+def hidden_of(directory: str, field: str, spec: AbstractPolicySpec) -> list[int]:
     """The sizes of the flow that ``field`` names, or ValueError where it is none of this policy's environment."""
     held = read_config(directory, field)
     if not {"edits", "hidden"} <= held.keys():
         raise ValueError(f"{directory} holds no flow: {field} is a directory that a run of idql or expo saved")
-    own = {"observations": spec.observations, "actions": spec.actions, "bound": spec.bound, "normalize": False}
+    own = {name: vars(spec)[name] for name in ("observations", "actions", "bound")} | {"normalize": False}
     for name, wanted in own.items():
         if held.get(name) != wanted:
             raise ValueError(

@@ -22,6 +22,7 @@ from gimbal.policies.control import (
     output_of,
     read_config,
     read_tensors,
+    read_weights,
     relu_mlp,
     saved,
 )
@@ -37,6 +38,33 @@ KINDS: Mapping[str, Callable[..., AbstractRealPolicy]] = {
     "Deterministic": DeterministicPolicy,
     "OneStep": OneStepPolicy,
 }
+
+
+def base_in(directory: str, spec: AbstractBoundedSpec) -> dict[str, Any]:
+    """The kind and the sizes of the policy saved there, by which ``frozen`` makes it; ValueError where it is none for ``spec``."""
+    held = read_config(directory, "policy.base")
+    for name in ("observations", "actions"):
+        if held.get(name) != vars(spec)[name]:
+            raise ValueError(
+                f"the policy in {directory} has {name} {held.get(name)}, and in this environment it must be {vars(spec)[name]}: "
+                "train one here, as gimbal train bc, and name its directory by policy.base"
+            )
+    read_tensors(directory)  # a damaged file is of no kind
+    for name, kind in KINDS.items():
+        try:
+            return {"kind": name, **saved(kind, directory, 0).config}
+        except ValueError:  # it was saved by another kind
+            continue
+    raise ValueError(
+        f"{directory} holds no policy that can be corrected: policy.base names one of {', '.join(KINDS)}, whole, as runs of bc, "
+        "td3_bc, fql and sac save them"
+    )
+
+
+def frozen(base: Mapping[str, Any], seed: int) -> AbstractRealPolicy:
+    """A policy of this kind and these sizes, whose weights are still to be read and never move."""
+    sizes = {name: value for name, value in base.items() if name != "kind"}
+    return KINDS[base["kind"]](**sizes, seed=stable_hash("base", seed) % 2**63).eval().requires_grad_(False)
 
 
 class ResidualPolicy(AbstractClippedPolicy):
@@ -61,12 +89,7 @@ class ResidualPolicy(AbstractClippedPolicy):
         super().__init__(bound)
         self.bounded(observations, actions, hidden, bound, normalize)
         self.config |= {"reach": reach, "base": base}
-        self.base: AbstractRealPolicy | None = None
-        if base is not None:
-            sizes = {name: value for name, value in base.items() if name != "kind"}
-            self.base = (
-                KINDS[base["kind"]](**sizes, seed=stable_hash("base", seed) % 2**63).eval().requires_grad_(False)
-            )
+        self.base = None if base is None else frozen(base, seed)
         self.correction = relu_mlp([observations + actions, *hidden, actions], seed)
         last = self.correction[-1]
         assert isinstance(last, nn.Linear)
@@ -130,7 +153,6 @@ class Residual(AbstractBoundedSpec):
     def load(self, seed: int = 0) -> ResidualPolicy:
         if self.model:
             return saved(ResidualPolicy, self.model, seed)
-        found = self._base() if self.base else None
         policy = ResidualPolicy(
             observations=self.observations,
             actions=self.actions,
@@ -138,29 +160,9 @@ class Residual(AbstractBoundedSpec):
             bound=self.bound,
             normalize=self.normalize,
             reach=self.reach,
-            base=None if found is None else {"kind": found[0], **found[1].config},
+            base=base_in(self.base, self) if self.base else None,
             seed=seed,
         )
-        if found is not None and policy.base is not None:
-            policy.base.load_state_dict(found[1].state_dict())
+        if policy.base is not None:
+            read_weights(policy.base, self.base)
         return policy.eval()
-
-    def _base(self) -> tuple[str, AbstractRealPolicy]:
-        """Its kind, and the policy; ValueError where the directory holds none that fits."""
-        held = read_config(self.base, "policy.base")
-        for name in ("observations", "actions"):
-            if held.get(name) != vars(self)[name]:
-                raise ValueError(
-                    f"the policy in {self.base} has {name} {held.get(name)}, and in this environment it must be {vars(self)[name]}: "
-                    "train one here, as gimbal train bc, and name its directory by policy.base"
-                )
-        read_tensors(self.base)  # a damaged file is of no kind
-        for name, kind in KINDS.items():
-            try:
-                return name, saved(kind, self.base, 0)
-            except ValueError:  # it was saved by another kind
-                continue
-        raise ValueError(
-            f"{self.base} holds no policy that can be corrected: policy.base names one of {', '.join(KINDS)}, whole, as runs of bc, "
-            "td3_bc, fql and sac save them"
-        )

@@ -14,7 +14,7 @@ from gimbal.environments.gym import Environment, Gymnasium
 from gimbal.environments.minari import Minari
 from gimbal.environments.recording import RecordedEpisode, Recording
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.control import Steps
+from gimbal.policies.control import AbstractControlPolicy, Steps
 from gimbal.records import Drop, Rollout
 from gimbal.runtime.run import AbstractRun
 
@@ -49,7 +49,7 @@ def recorded(run: AbstractRun, policy: AbstractPolicy, *, episodes: int, seed: i
                 if isinstance(outcome, Drop) or outcome.error:
                     broken.append(outcome.said if isinstance(outcome, Drop) else outcome.error)
                 else:
-                    found.append(_episode(world, outcome.last, tasks[index].seed))
+                    found.append(_episode(world, policy, outcome.last, tasks[index].seed))
     if len(found) < episodes:
         raise ValueError(
             f"{len(broken)} of {len(found) + len(broken)} episodes of {tasks.source} broke, and {episodes} whole ones are wanted: "
@@ -59,12 +59,14 @@ def recorded(run: AbstractRun, policy: AbstractPolicy, *, episodes: int, seed: i
     return Recording(source=tasks.source, episodes=tuple(found), choices=choices, left_out=tuple(broken))
 
 
-def _episode(world: Environment, row: Rollout, seed: int | None) -> RecordedEpisode:
+def _episode(world: Environment, policy: AbstractPolicy, row: Rollout, seed: int | None) -> RecordedEpisode:
     steps = row.decisions
-    assert isinstance(steps, Steps)
+    assert isinstance(steps, Steps) and isinstance(policy, AbstractControlPolicy)
+    with torch.no_grad():
+        done_SA = policy.done(steps.observation_NSO[0], steps.action_NSA[0])
     return RecordedEpisode(
         reward_S=row.reward_S.numpy(),
-        action_SA=_taken(world, steps.action_NSA[0].numpy()),
+        action_SA=_taken(world, done_SA.cpu().numpy()),
         observation_SO=torch.cat([steps.observation_NSO[0], steps.final_NO]).numpy(),
         terminated=row.stop == "terminated",
         seed=seed,
