@@ -1,0 +1,24 @@
+"""PaCo-GRPO's resolution decoupling on gimbal-scales."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gimbal.policies.commits import MaskedSampling
+from gimbal.recipes.papers.denoising.next_scale import next_scale
+from gimbal.runtime.run import Run
+
+
+def paco_resolution() -> Run:
+    """PaCo-GRPO's resolution decoupling (arXiv:2512.04784): RL on pictures of few pixels, evaluation at all of them.
+
+    Here the coarser two of three scales are drawn and paid for, enlarged: 20 decisions in place of 84. ``held_out.sampling`` draws all
+    three. The finest scale learns only through weights that it shares. Log-taming of rewards is `paco_grpo`'s.
+    """
+    run, held_out = next_scale(), next_scale().held_out
+    assert held_out is not None
+    return replace(
+        run,
+        sampling=MaskedSampling(max_length=20, threshold=0.0, blocks=(4, 16)),
+        held_out=replace(held_out, sampling=run.sampling),
+    )
