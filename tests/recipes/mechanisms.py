@@ -564,6 +564,7 @@ MECHANISMS: dict[str, Mechanism] = {
             sampling=replace(recipes.function("reflective_masking")().sampling, reviews=0)
         ),
     ),
+    "edit_r2": of("streams", filters=above("drops/decisions/Unspoilt")),
     "flow_bp": of("draft", update=GRADIENT),
     "refl": of("draft", update=below("reward_gradient/steps", 1.5)),
     "reinforce": of("grpo", shaping=ADVANTAGE, correction=differs("is_weight/max")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
 from torch import Tensor
@@ -40,10 +40,6 @@ class StaggeredForcing(AbstractObjective):
 
     coef: float = 0.01
     target: Target = "own"
-
-    def __post_init__(self) -> None:
-        if self.target not in get_args(Target):
-            raise ValueError(f"StaggeredForcing.target is {self.target}; choose own or recorded")
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
         name = "staggered_NS" if self.target == "own" else "exposed_NS"
