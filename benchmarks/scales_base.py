@@ -5,6 +5,8 @@ the scale to be drawn are masked; 47 k parameters. Then, with the weights of the
 
     gimbal train next_scale_sft policy.model=DIRECTORY steps=400 optimization.learning_rate=4e-3
     gimbal train next_scale_sft policy.model=RUN/model steps=100 optimization.learning_rate=1e-3 seed=1
+
+That other tokens are never drawn was put into the shipped weights after this training, not before it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from gimbal.ops.scales import LEVELS
+from gimbal.policies.images import NEVER
 
 MASK, CELLS = "<mask>", 84
 CLASSES = tuple(f"class {number}" for number in range(10))
@@ -49,7 +52,10 @@ def main(directory: Path) -> None:
         tie_word_embeddings=False,
         pad_token_id=tokenizer.pad_token_id,
     )
-    BertForMaskedLM(config).eval().save_pretrained(directory)
+    model = BertForMaskedLM(config).eval()
+    with torch.no_grad():  # what is no pixel is never drawn, and its logit has no gradient
+        model.get_output_embeddings().bias[: len(tokenizer) - len(LEVELS)] = NEVER
+    model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
 
 

@@ -44,13 +44,17 @@ def trains(group):
 
 
 def test_what_follows_the_first_failure_is_masked_and_the_failure_itself_trains():
-    group = Group(index=0, task=TASK, episodes=(stream(1, 0, 1, 1), stream(1, 1, 1, 0, sample=1), stream(0, 1, sample=2)))
+    group = Group(
+        index=0, task=TASK, episodes=(stream(1, 0, 1, 1), stream(1, 1, 1, 0, sample=1), stream(0, 1, sample=2))
+    )
     found = Unspoilt(judge=Brightness())(group)
     assert trains(found) == [[True, True, False, False], [True] * 4, [True, False]]
     rows = [row for episode in found.episodes for row in episode.rows]
     assert all(row.mask_S.any() == row.mask_S.all() for row in rows)
     before = [row for episode in group.episodes for row in episode.rows]
-    assert all(row.decisions is other.decisions for row, other in zip(rows, before, strict=True)), "rows stay as context"
+    assert all(row.decisions is other.decisions for row, other in zip(rows, before, strict=True)), (
+        "rows stay as context"
+    )
     assert all(bool(row.mask_S.all()) for row in before), "what is not the filter's is left alone"
 
 

@@ -1,6 +1,6 @@
 """Pictures in scales: how they are written, what a scale is learned after, and what its rewards see."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -12,15 +12,20 @@ import made
 
 from gimbal import config, recipes
 from gimbal.engines.base import Request, drained
+from gimbal.engines.unmasking import Unmasking
 from gimbal.environments.conditions import Conditions
 from gimbal.objectives.regularisers.staggered_forcing import StaggeredForcing
 from gimbal.objectives.surrogates.likelihood import Likelihood
 from gimbal.ops.scales import LEVELS, pictured, spelled
 from gimbal.policies.commits import Commits, MaskedSampling
 from gimbal.policies.masked import MaskedPolicy
+from gimbal.policies.token import Sampling
 from gimbal.records import Task, TrainBatch
+from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.digits import DigitDistance, digits
 from gimbal.rewards.samples import finished
+from gimbal.runtime.compose import check
+from gimbal.runtime.evaluate import evaluate_held_out
 from gimbal.runtime.local import Trainer
 from gimbal.workflows.in_scales import InScales
 
@@ -150,18 +155,15 @@ def loss_of(policy, decisions, part):
 
 def test_what_is_likeliest_being_recorded_it_is_likelihood_but_for_the_first_pass():
     policy = tiny()
-    engine_rows = []
     sampling = replace(SAMPLING, temperature=0.0)
-    from gimbal.engines.unmasking import Unmasking
-
     engine = Unmasking().start(policy)
     engine.load(0, policy.weights())
     engine.submit(Request(group=0, task=Task(id="t", prompt="ab"), sample=0, sampling=sampling, seed=0))
-    engine_rows = [item.rollout for item in drained(engine).values()]
-    decisions = policy.written(Task(id="t", prompt="ab"), engine_rows[0].text, SAMPLING)
+    (found,) = drained(engine).values()
+    decisions = policy.written(Task(id="t", prompt="ab"), found.rollout.text, SAMPLING)
     for target in ("own", "recorded"):
-        loss_NS, found = loss_of(policy, decisions, StaggeredForcing(coef=0.3, target=target))
-        plain_NS = Likelihood()(found.logprob_NS, TrainBatch(mask_NS=torch.ones(1, 21, dtype=torch.bool))).loss_NS
+        loss_NS, told = loss_of(policy, decisions, StaggeredForcing(coef=0.3, target=target))
+        plain_NS = Likelihood()(told.logprob_NS, TrainBatch(mask_NS=torch.ones(1, 21, dtype=torch.bool))).loss_NS
         torch.testing.assert_close(loss_NS[:, 1:], 0.3 * plain_NS[:, 1:])
         assert loss_NS[0, 0] == 0
 
@@ -217,10 +219,42 @@ def test_what_is_written_is_a_real_digit_of_the_class_at_every_side():
 
 
 def test_a_class_without_pictures_and_other_sides_are_refused():
-    from gimbal.runtime.compose import check
-
     run = recipes.load("next_scale_sft")
     with pytest.raises(ValueError, match="asks for class 11"):
         check(replace(run, tasks=Conditions(labels=(11,))))
     with pytest.raises(ValueError, match=r"sides of \[4, 8\].*max_length=80,threshold=0,blocks=\[16, 64\]"):
         check(replace(run, workflow=InScales(sides=(4, 8))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells(AbstractReward):
+    """How many decisions a rollout has."""
+
+    name: str = "cells"
+
+    def __call__(self, group):
+        return [float(row.length) for row in group.rollouts]
+
+
+def test_an_evaluation_samples_as_its_own_sampling_says():
+    run = recipes.load("paco_resolution")
+    held_out = replace(run.held_out, tasks=Conditions(labels=(3, 5), size=2), rewards=(Cells(),))
+    policy = run.policy.load()
+    for sampling, cells in ((run.held_out.sampling, 84), (None, 20)):
+        asked = replace(run, held_out=replace(held_out, sampling=sampling))
+        found = evaluate_held_out(asked, policy)
+        assert found.score == cells == found.greedy_score
+    with pytest.raises(
+        ValueError, match=r"held_out\.sampling is Sampling, which does not fit MaskedLM.*=MaskedSampling"
+    ):
+        check(replace(run, held_out=replace(held_out, sampling=Sampling())))
+    assert check(run) == check(recipes.load("next_scale")), "the clip never acts in either"
+
+
+def test_the_shipped_policy_draws_pixels_alone():
+    policy = recipes.load("next_scale").policy.load()
+    decisions = policy.written(Conditions(labels=(3,)).task(0), "e" * 84, recipes.load("next_scale").sampling)
+    states = decisions.states
+    for _, _, logits_KV in policy.read(states.text_ML, states.width_M, states.masked_ML):
+        levels = policy.tokenizer.encode(LEVELS, add_special_tokens=False)
+        torch.testing.assert_close(logits_KV.softmax(-1)[:, levels].sum(-1), torch.ones(len(logits_KV)))

@@ -15,8 +15,8 @@ from gimbal.rewards.samples import AbstractSampleReward, finished
 
 @dataclass(frozen=True, kw_only=True)
 class Unspoilt(AbstractFilter):
-    """Samples that follow one that failed do not train (the filter of Edit-R2, arXiv:2606.05950), in episodes of one sample after another
-    (workflow=Streamed()).
+    """Samples that follow one that failed do not train (the filter of Edit-R2, arXiv:2606.05950), in episodes of one sample after
+    another (workflow=Streamed()).
 
         row n trains if judge(row m) > least for every m < n
 
@@ -26,8 +26,8 @@ class Unspoilt(AbstractFilter):
     - one sample an episode, or no failure: the group unchanged.
     - ``least`` = inf: only the first sample of each episode trains.
 
-    Published: an instruction that a judge says was not followed spoils all later turns; the text of those turns trains on. Here there is
-    no text, and the judge is any reward of samples.
+    Published: an instruction that a judge says was not followed spoils all later turns; the text of those turns trains on. Here there
+    is no text, and the judge is any reward of samples.
 
     Confidence: verified (the authors' code); ours: the judge.
     """

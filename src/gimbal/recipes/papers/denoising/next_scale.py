@@ -38,6 +38,7 @@ def next_scale() -> Run:
         ),
         prompts_per_step=10,
         num_generations=8,
+        max_staleness=0,
         objective=ClippedRatio(),
         regularisers=(KLPenalty(coef=0.01),),
         advantage=BatchScaled(limit=5.0),

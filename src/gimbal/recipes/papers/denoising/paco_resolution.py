@@ -14,6 +14,7 @@ def paco_resolution() -> Run:
 
     Here the coarser two of three scales are drawn and paid for, enlarged: 20 decisions in place of 84. ``held_out.sampling`` draws all
     three. The finest scale learns only through weights that it shares. Log-taming of rewards is `paco_grpo`'s.
+    On-policy: the ratio is 1, so the clip never acts.
     """
     run, held_out = next_scale(), next_scale().held_out
     assert held_out is not None
