@@ -90,7 +90,7 @@ def measure(job: Job) -> dict[str, Any]:
     trainer.begin()
     start, decisions = time.process_time(), 0.0
     for _ in range(STEPS[arm]):
-        decisions += trainer.advance()[0]["decisions"]
+        decisions = trainer.advance()[0]["decisions"]  # of all steps so far
     seconds = round(time.process_time() - start, 1)
     found = figures(trainer, seed)
     trainer.close()
