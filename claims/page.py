@@ -288,7 +288,8 @@ def pages() -> dict[str, str]:
         tuned(adversarial, "Real samples beside scores", ADVERSARIAL),
         tuned(self_distilled, "One's own samples of one step more", SELF_DISTILLED),
         tuned(streams, "Blocks after one's own blocks", STREAMS),
-        tuned(resolution, "Learning on the coarser scales of pictures", RESOLUTION),
+        tuned(resolution, "Learning on the coarser scales of pictures", RESOLUTION)
+        + resolution.same_rate(campaign.load(resolution.RECORD)),
         tuned(forcing, "Streams that learn from a discriminator alone", STREAM_SCORES),
         searched.section(campaign.load(searched.RECORD)),
         tuned(stream_scores, "Streams distilled by scores that a reward weighs", STREAM_SCORES),

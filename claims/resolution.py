@@ -14,6 +14,10 @@ the energy distance to scikit-learn's digits (`few_steps.py`) with a minus. *sec
 the interval of the difference in *real*, over all 25 pairs of seeds (exact, 96.8 %: the third from either end), lies above 0, and
 refuted if it lies below; *they earn more* and *they keep nearer to the data* by the same rule in *paid* and *nearness*.
 
+*Amended* when sixteen runs were recorded, their figures known. One tuning seed chose 1e-3 for *full* (.74 beside .63 at 3e-4), where its
+five seeds have .50 to .63 by *real*: it says little. So both arms have fresh seeds at 3e-4 too, and the questions once more at that
+rate; the questions at each arm's best rate stay as they were.
+
 **Limits.** One reward, which reads both sizes alike. The finest scale of *coarse* learns through shared weights alone. A rate is chosen
 by a single run. In a network this small most of a step does not depend on the number of pixels, so fewer pixels save less than they
 would elsewhere. Where either ends with more steps is not measured.
@@ -30,6 +34,7 @@ ended at .66 and .07.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +42,7 @@ from typing import Any
 import campaign
 import few_steps
 import torch
+from offline_page import held, shown
 
 from gimbal import recipes
 from gimbal.engines.base import Request, drained
@@ -51,7 +57,7 @@ from gimbal.runtime.run import Run
 RECORD = Path(__file__).with_suffix(".json")
 FULL, COARSE = "full", "coarse"
 RECIPES, STEPS = {FULL: "next_scale", COARSE: "paco_resolution"}, {FULL: 12, COARSE: 20}
-SAMPLES = 400
+SAMPLES, RATE = 400, 3e-4
 
 Job = tuple[str, float, int]  # arm, learning rate, seed
 
@@ -97,5 +103,30 @@ def measure(job: Job) -> dict[str, Any]:
     return {"arm": arm, "rate": rate, "seed": seed, **found, "decisions": decisions, "seconds": seconds}
 
 
+def at_one_rate(runs: campaign.Runs) -> dict[str, list[dict[str, Any]]]:
+    """The fresh seeds of each arm at ``RATE``."""
+    fresh = [run for run in runs if run["rate"] == RATE and run["seed"] in TUNED.seeds]
+    return {arm: [run for run in fresh if run["arm"] == arm] for arm in TUNED.arms}
+
+
+def same_rate(runs: campaign.Runs) -> str:
+    """The questions at one rate in both arms."""
+    own = at_one_rate(runs)
+    lines = ["", f"At {RATE:g} in both arms:", "", "| question | difference | holds |", "| --- " * 3 + "|"]
+    for name, (one, other, *figure) in COMPARED.items():
+        named = figure[0] if figure else TUNED.figure
+        whole = min(map(len, own.values())) == len(TUNED.seeds)
+        apart = campaign.shift(*([run[named] for run in own[arm]] for arm in (one, other))) if whole else None
+        lines.append(f"| {name}: *{one}* above *{other}* | {shown(apart)} | {held(apart)} |")
+    return "\n".join([*lines, ""])
+
+
+def left(runs: campaign.Runs) -> Iterator[Iterable[Any]]:
+    yield from TUNED.left(runs)
+    done = {(run["arm"], run["rate"], run["seed"]) for run in runs}
+    jobs = [(arm, RATE, seed) for seed in TUNED.seeds for arm in TUNED.arms]
+    yield [job for job in jobs if job not in done]
+
+
 if __name__ == "__main__":
-    campaign.campaign(__doc__, RECORD, TUNED.left, measure, campaign.described)
+    campaign.campaign(__doc__, RECORD, left, measure, campaign.described)
