@@ -14,8 +14,8 @@ the energy distance to scikit-learn's digits (`few_steps.py`) with a minus. *sec
 the interval of the difference in *real*, over all 25 pairs of seeds (exact, 96.8 %: the third from either end), lies above 0, and
 refuted if it lies below; *they earn more* and *they keep nearer to the data* by the same rule in *paid* and *nearness*.
 
-*Amended* when sixteen runs were recorded, their figures known. One tuning seed chose 1e-3 for *full* (.74 beside .63 at 3e-4), where its
-five seeds have .50 to .63 by *real*: it says little. So both arms have fresh seeds at 3e-4 too, and the questions once more at that
+*Amended* when sixteen runs were recorded, their figures known. One tuning seed chose 1e-3 for *full* (.74 beside .63 at 3e-4), where
+its five seeds have .50 to .63 by *real*: it says little. So both arms have fresh seeds at 3e-4 too, and the questions once more at that
 rate; the questions at each arm's best rate stay as they were.
 
 **Limits.** One reward, which reads both sizes alike. The finest scale of *coarse* learns through shared weights alone. A rate is chosen
@@ -28,7 +28,7 @@ and -.08, with .05 and .59, so that reward was left. With this one at 3e-4, *pai
 *coarse* and to -.61 in 42, which ended at .81 by *real* and an energy distance of .12; and from -.81 to -.75 in 10 of *full*, which
 ended at .66 and .07.
 
-    python claims/resolution.py       # goes on from claims/resolution.json; four minutes of one idle core
+    python claims/resolution.py       # goes on from claims/resolution.json; six minutes of one idle core
 """
 
 from __future__ import annotations
