@@ -90,6 +90,7 @@ import prior  # noqa: E402
 import proposals  # noqa: E402
 import pushed  # noqa: E402
 import residual  # noqa: E402
+import resolution  # noqa: E402
 import reviews  # noqa: E402
 import reward_gradients  # noqa: E402
 import reward_gradients_page  # noqa: E402
@@ -133,6 +134,7 @@ One file a claim: the question, the rule by which it is decided, the command, th
 `python claims/page.py` from the record, and a test recomputes it.
 
 """
+RESOLUTION = {"real": "real", "paid": "paid", "nearness": "nearness", "decisions": "decisions", "seconds": "seconds"}
 SCARCE = {
     "return": "return",
     "aims of the coder": "coder's",
@@ -319,6 +321,8 @@ def pages() -> dict[str, str]:
         tuned(adversarial, "Real samples beside scores", ADVERSARIAL),
         tuned(self_distilled, "One's own samples of one step more", SELF_DISTILLED),
         tuned(streams, "Blocks after one's own blocks", STREAMS),
+        tuned(resolution, "Learning on the coarser scales of pictures", RESOLUTION)
+        + resolution.same_rate(campaign.load(resolution.RECORD)),
         tuned(forcing, "Streams that learn from a discriminator alone", STREAM_SCORES),
         searched.section(campaign.load(searched.RECORD)),
         tuned(stream_scores, "Streams distilled by scores that a reward weighs", STREAM_SCORES),

@@ -27,11 +27,13 @@ def section(claim: Claim, title: str, figures: Mapping[str, str], runs: Runs) ->
     """``figures``: the heads of columns, and what each run records under them."""
     about = "\n\n".join((claim.__doc__ or "").split("\n\n")[1:-1])
     lines = [f"## {title} (`{claim.__name__}.py`)", "", about, ""]
-    whole = claim.TUNED.whole
+    tuned = claim.TUNED
+    own = [run for run in runs if run["seed"] == tuned.seed or run["rate"] == tuned.best(runs, run["arm"])]
+    more = f", and {len(runs) - len(own)} more" if len(own) < len(runs) else ""
     return "\n".join(
         [
             *lines,
-            f"{len(runs)} of {whole} runs are recorded.",
+            f"{len(own)} of {tuned.whole} runs are recorded{more}.",
             "",
             table(claim, figures, runs),
             "",

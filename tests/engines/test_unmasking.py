@@ -104,6 +104,8 @@ SAMPLINGS = [
     {"spread": 2.0, "threshold": 0.3, "temperature": 0.7},
     {"block": 5, "threshold": 0.5},
     {"block": 4, "spread": 0.2},
+    {"blocks": (2, 9, 5), "threshold": 0.0},
+    {"blocks": (6, 10), "spread": 0.1},
     {"reviews": 2, "keep": 0.95, "spread": 0.1},
     {"reviews": 1, "keep": 0.999, "threshold": 0.4},
 ]
@@ -233,6 +235,33 @@ def test_blocks_of_one_cell_go_from_left_to_right_and_see_nothing_behind_them(po
 def test_a_block_of_all_cells_is_no_block(policy):
     whole = drawn(ask(engine_of(policy), range(3)))
     assert all(same(row, whole[key]) for key, row in drawn(ask(engine_of(policy), range(3), block=16)).items())
+
+
+def test_blocks_of_one_size_are_that_block_and_of_several_go_one_after_the_other(policy):
+    equal = drawn(ask(engine_of(policy), range(3), block=4))
+    assert all(same(row, equal[k]) for k, row in drawn(ask(engine_of(policy), range(3), blocks=(4,) * 4)).items())
+    (row,) = drawn(ask(engine_of(policy), [0], blocks=(1, 4, 11), threshold=0.0)).values()
+    assert row.decisions.pass_NS[0].bincount().tolist() == [1, 4, 11] and int(row.decisions.last_N) == 11
+    assert row.decisions.seen_NS[0].tolist() == [1] + [5] * 4 + [16] * 11
+    assert [int(row.decisions.place_NS[0, row.decisions.pass_NS[0] == p].max()) for p in range(3)] == [0, 4, 15]
+
+
+def test_a_written_text_is_recorded_as_if_it_had_been_drawn(policy):
+    sampling = MaskedSampling(max_length=16, blocks=(1, 4, 11), threshold=0.0)
+    (row,) = drawn(ask(engine_of(policy), [0], blocks=(1, 4, 11), threshold=0.0)).values()
+    made = policy.written(TASKS[0], row.text, sampling)
+    order = row.decisions.place_NS[0].argsort()
+    for name in ("place_NS", "token_NS", "pass_NS", "seen_NS"):
+        assert torch.equal(vars(made)[name][0], vars(row.decisions)[name][0, order])
+    assert torch.equal(made.prompt_NP, row.decisions.prompt_NP) and torch.equal(made.keep_N, row.decisions.keep_N)
+    assert torch.equal(policy.evaluate(made).logprob_NS[0], row.behavior_S[order])
+    short = policy.written(TASKS[0], row.text, replace(sampling, max_length=5))
+    assert short.token_NS.tolist() == made.token_NS[:, :5].tolist() and short.seen_NS.max() == 5
+    with pytest.raises(ValueError, match=r"3 tokens.*max_length=16"):
+        policy.written(TASKS[0], row.text[:3], sampling)
+    for other in ({"threshold": 0.5}, {"spread": 0.1}, {"reviews": 1, "blocks": ()}):
+        with pytest.raises(ValueError, match=r"which cells a pass commits.*sampling.threshold=0"):
+            policy.written(TASKS[0], row.text, replace(sampling, **other))
 
 
 def test_threshold_1_commits_one_cell_a_pass_and_0_all(policy):
@@ -444,7 +473,14 @@ def test_samplings_that_are_none_are_refused(policy):
         ({"spread": -0.1}, "spread"),
         ({"keep": 1.5}, "keep"),
         ({"reviews": -1}, "reviews"),
-        ({"reviews": 1, "block": 4}, r"block=4 fills them in by parts: set one of them to 0"),
+        ({"reviews": 1, "block": 4}, r"block=4 fills them in by parts: leave one of them out"),
+        (
+            {"reviews": 1, "max_length": 5, "blocks": (4, 1)},
+            r"blocks=\(4, 1\) fills them in by parts: leave one of them",
+        ),
+        ({"blocks": (4, 16)}, r"blocks is \(4, 16\), whose sum must reach sampling\.max_length=64"),
+        ({"blocks": (4, 0, 60)}, r"blocks is \(4, 0, 60\).*at least 1"),
+        ({"blocks": (4, 60), "block": 4}, r"blocks is \(4, 60\).*sampling\.block=0 \(it is 4\)"),
     ):
         with pytest.raises(ValueError, match=rf"sampling\.{said}"):
             MaskedSampling(**wrong)

@@ -127,8 +127,10 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
             "shift_NSD": torch.randn(n, s, 3, generator=of_steps).to(dtype),
             "std_NS": 0.5 + torch.rand(n, s, generator=of_steps).to(dtype),
             "scale_NS": torch.ones(n, s, dtype=dtype),
+            "staggered_NS": -torch.rand(n, s, generator=of_steps).to(dtype),
+            "exposed_NS": -torch.rand(n, s, generator=of_steps).to(dtype),
         },
-        live=frozenset({"logprob_NSV", "mean_NSD", "shift_NSD", "velocity_NSD"}),
+        live=frozenset({"exposed_NS", "logprob_NSV", "mean_NSD", "shift_NSD", "staggered_NS", "velocity_NSD"}),
         value_NSM=torch.stack([draw(), draw()], -1),
         new_value_NSM=torch.stack([draw(), draw()], -1),
     )

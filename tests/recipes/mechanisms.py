@@ -62,6 +62,7 @@ from gimbal.rewards.reasoning import ReasoningScore
 from gimbal.rewards.verdict_place import VerdictAndPlace
 from gimbal.runtime.run import Run
 from gimbal.workflows.dialogue import Dialogue
+from gimbal.workflows.in_scales import InScales
 from gimbal.workflows.pruning import Pruning
 from gimbal.workflows.single import SingleTurn
 from gimbal.workflows.streamed import Streamed
@@ -488,6 +489,17 @@ MECHANISMS: dict[str, Mechanism] = {
         curriculum=varies("reward/expected/mean"),
         shaping=ADVANTAGE.by(shaping=(Whitened(),)),
     ),
+    "next_scale": of(
+        "masked_grpo",
+        sampling=GRADIENT.by(sampling=replace(recipes.function("next_scale")().sampling, blocks=(20, 64))),
+        regularisers=differs("kl/ref").by(regularisers=()),
+    ),
+    "next_scale_sft": of(
+        "next_scale",
+        workflow__sampling=differs("length/mean").by(
+            workflow=InScales(sides=(4, 8)), sampling=MaskedSampling(max_length=80, threshold=0.0, blocks=(16, 64))
+        ),
+    ),
     "nsr": of("w_reinforce", advantage=ADVANTAGE),
     "omniverifier_m1": of(
         "grpo",
@@ -507,6 +519,7 @@ MECHANISMS: dict[str, Mechanism] = {
         aggregation=GRADIENT,
     ),
     "paced": of("grpo", 4, sooner=FEW_TASKS, curriculum=varies("curriculum/Frontier/score")),
+    "paco_resolution": of("next_scale", sampling=differs("length/mean")),
     "paco_grpo": of("grpo", reward_shaping=above("tamed/reasoning")),
     "pendulum": PPO_CONTROL,
     "perlad": of(
@@ -561,6 +574,7 @@ MECHANISMS: dict[str, Mechanism] = {
             sampling=replace(recipes.function("reflective_masking")().sampling, reviews=0)
         ),
     ),
+    "edit_r2": of("streams", filters=above("drops/decisions/Unspoilt")),
     "flow_bp": of("draft", update=GRADIENT),
     "refl": of("draft", update=below("reward_gradient/steps", 1.5)),
     "reinforce": of("grpo", shaping=ADVANTAGE, correction=differs("is_weight/max")),
@@ -876,6 +890,7 @@ MECHANISMS: dict[str, Mechanism] = {
         critic=differs("value/loss").by(critic=HiddenValue(hidden=(64,))),
     ),
     "salt": of("grpo", shaping=ADVANTAGE),
+    "sar": of("next_scale_sft", regularisers=above("nll/staggered")),
     "sapo": of("grpo", 2, prompts=2, start=swarm, store=above("replay/share"), correction=differs("is_weight/max")),
     "scaling_inter": of(
         "grpo",

@@ -48,7 +48,7 @@ from gimbal.learning.updates.gradient_steps import GradientSteps
 from gimbal.learning.updates.path_distillation import PathDistillation, Teacher
 from gimbal.learning.updates.plan_learning import PlanLearning
 from gimbal.learning.updates.synthetic_replay import SyntheticReplay
-from gimbal.objectives import Reinforce
+from gimbal.objectives import Reinforce, TruncatedWeight
 from gimbal.objectives.base import AbstractMask
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
 from gimbal.objectives.surrogates.total_ratio_weight import TotalRatioWeight
@@ -84,7 +84,9 @@ from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft
 from gimbal.recipes.papers.denoising.draft import draft
 from gimbal.recipes.papers.denoising.flow_bp import flow_bp
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
+from gimbal.recipes.papers.denoising.next_scale_sft import next_scale_sft
 from gimbal.recipes.papers.denoising.reflective_masking import reflective_masking
+from gimbal.recipes.papers.denoising.sar import sar
 from gimbal.recipes.papers.denoising.sol_rl import sol_rl
 from gimbal.recipes.papers.denoising.streams import streams
 from gimbal.recipes.papers.denoising.unigrpo import unigrpo
@@ -111,6 +113,7 @@ from gimbal.runtime.compose import check, verdicts
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.fixed_splits import FixedSplits
 from gimbal.workflows.guided import Guided
+from gimbal.workflows.in_scales import InScales
 from gimbal.workflows.searched_stream import SearchedStream
 from gimbal.workflows.streamed import Streamed
 from gimbal.workflows.tempered import Tempered
@@ -347,6 +350,10 @@ DENOISING = {  # what is refused of denoising, and of finished samples
     "sampler is flow_sde: set sampling.sampler=ode, or update.steps=GradientSteps": replace(
         climbing(draft(), CachedSteps()), sampling=PathSampling(max_length=10)
     ),
+    "real pictures were not sampled.*correction=None": replace(next_scale_sft(), correction=TruncatedWeight()),
+    r"sides of \[4, 8\].*max_length=80,threshold=0,blocks=\[16, 64\]": replace(
+        next_scale_sft(), workflow=InScales(sides=(4, 8))
+    ),
     "there is no file nowhere.npz of real samples": adversarial(dmd2(), "nowhere.npz"),
     "asks for class 5, of which digits has no sample that is shown": adversarial(
         dmd2(), "digits", only=(4,), tasks=Conditions(labels=(5,))
@@ -478,6 +485,8 @@ def test_what_does_not_go_with_denoising_is_refused(said):
         == check(streams())
         == check(stream_r1())
         == check(arc_forcing())
+        == check(next_scale_sft())
+        == check(sar())
         == check(asd())
         == check(replace(streams(), update=asd().update))
         == check(replace(streams(), update=dmd2().update))

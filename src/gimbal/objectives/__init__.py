@@ -21,6 +21,7 @@ from gimbal.objectives.regularisers.kl_hinge import KLHinge
 from gimbal.objectives.regularisers.kl_penalty import KLPenalty
 from gimbal.objectives.regularisers.observation_likelihood import ObservationLikelihood
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
+from gimbal.objectives.regularisers.staggered_forcing import StaggeredForcing
 from gimbal.objectives.regularisers.step_kl import StepKL
 from gimbal.objectives.regularisers.velocity_penalty import VelocityPenalty
 from gimbal.objectives.surrogates.advantage_regression import AdvantageRegression
@@ -102,6 +103,7 @@ __all__ = [
     "RightLikelihood",
     "SequenceRatio",
     "SequenceWeight",
+    "StaggeredForcing",
     "StepEntropy",
     "StepKL",
     "TaperedRatio",

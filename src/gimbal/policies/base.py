@@ -106,11 +106,14 @@ class AbstractPolicySpec(AbstractPart, ABC):
     shipped: ClassVar[tuple[str, ...]] = ()  # the names of its models in the package
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        given, wanted = whole.run.sampling, self.family.sampling
-        if not isinstance(given, wanted):
+        held_out, wanted = whole.run.held_out, self.family.sampling
+        evaluated = [] if held_out is None or held_out.sampling is None else [("held_out.sampling", held_out.sampling)]
+        for place, given in [("sampling", whole.run.sampling), *evaluated]:
+            if isinstance(given, wanted):
+                continue
             yield Refusal(
-                f"sampling is {type(given).__name__}, which does not fit {type(self).__name__}: it samples {self.family.unit} by "
-                f"sampling={wanted.__name__}({', '.join(item.name + '=...' for item in fields(wanted))})"
+                f"{place} is {type(given).__name__}, which does not fit {type(self).__name__}: it samples {self.family.unit} by "
+                f"{place}={wanted.__name__}({', '.join(item.name + '=...' for item in fields(wanted))})"
             )
 
     @abstractmethod

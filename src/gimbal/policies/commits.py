@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -91,7 +92,7 @@ class Commits(AbstractDecisions):
     def tokens_N(self) -> Int[Tensor, " N"]:
         """Tokens of each text: cells that were written, up to the first with an end-of-text token."""
         whole_N = torch.arange(self.shape[0], device=self.length_N.device)
-        cell_NT = self._cells(whole_N, self.pass_NS.amax(-1) + 1)
+        cell_NT = self._cells(whole_N, self.pass_NS.amax(-1) + 1, self.token_NS)
         before_NT = (cell_NT == self.end).cumsum(-1) - (cell_NT == self.end).long() == 0
         return ((cell_NT != self.mask) & before_NT).sum(-1)
 
@@ -106,9 +107,13 @@ class Commits(AbstractDecisions):
 
     @property
     def states(self) -> States:
+        return self.after(self.token_NS)
+
+    def after(self, last_NS: Int[Tensor, "N S"]) -> States:
+        """The states, each with these tokens in place of those that the pass before it wrote."""
         row_M, first_M = self.begins_NS.nonzero(as_tuple=True)
         pass_M, seen_M, prompt_M = self.pass_NS[row_M, first_M], self.seen_NS[row_M, first_M], self.prompt_N[row_M]
-        cell_MT = self._cells(row_M, pass_M)
+        cell_MT = self._cells(row_M, pass_M, last_NS)
         width_M = prompt_M + seen_M
         at_L = torch.arange(int(width_M.max()), device=row_M.device)
         cell_ML = cell_MT.gather(1, (at_L - prompt_M[:, None]).clamp(0, cell_MT.shape[1] - 1))
@@ -125,15 +130,62 @@ class Commits(AbstractDecisions):
             reviewed_ML=seen_ML & (self.place_NS[row_M, first_M] == REVIEW)[:, None],
         )
 
-    def _cells(self, row_M: Int[Tensor, " M"], pass_M: Int[Tensor, " M"]) -> Int[Tensor, "M T"]:
-        """The cells of these rows before these passes."""
+    @property
+    def last_N(self) -> Int[Tensor, " N"]:
+        """Cells that the last pass of each wrote: of a picture in scales, the finest."""
+        return (self.wrote_NS & (self.pass_NS == self.pass_NS.amax(-1, keepdim=True))).sum(-1)
+
+    def _cells(
+        self, row_M: Int[Tensor, " M"], pass_M: Int[Tensor, " M"], last_NS: Int[Tensor, "N S"]
+    ) -> Int[Tensor, "M T"]:
+        """The cells of these rows before these passes, with ``last_NS`` for what the pass right before wrote."""
         cell_MT = torch.full((len(row_M), int(self.seen_NS.max())), self.mask, device=row_M.device)
         for s in range(self.shape[1]):
             known_M = self.cell_NS[row_M, s] & (self.pass_NS[row_M, s] < pass_M)
             place_M1 = self.place_NS[row_M, s].clamp(min=0)[:, None]
-            new_M1 = self.token_NS[row_M, s][:, None].where(known_M[:, None], cell_MT.gather(1, place_M1))
+            newest_M = self.pass_NS[row_M, s] == pass_M - 1
+            token_M1 = last_NS[row_M, s].where(newest_M, self.token_NS[row_M, s])[:, None]
+            new_M1 = token_M1.where(known_M[:, None], cell_MT.gather(1, place_M1))
             cell_MT.scatter_(1, place_M1, new_M1)
         return cell_MT
+
+    @classmethod
+    def written(
+        cls, prompt: Sequence[int], tokens: Sequence[int], sampling: MaskedSampling, mask: int, end: int = -1
+    ) -> Commits:
+        """The row that would be recorded if these tokens were drawn: each block in one pass, which sees all before it (teacher
+        forcing), no more of them than ``max_length``. ValueError where the sampling would not write whole blocks: a given text does not
+        say which cells came first."""
+        if sampling.threshold > 0 or sampling.spread or sampling.reviews:
+            raise ValueError(
+                "a written text does not say which cells a pass commits, unless it commits whole blocks: set sampling.threshold=0 "
+                "sampling.spread=0 sampling.reviews=0"
+            )
+        if len(tokens) < sampling.max_length:
+            raise ValueError(
+                f"a written text has {len(tokens)} tokens, and masked text one for each of sampling.max_length={sampling.max_length} "
+                "cells: lower it, or give longer texts"
+            )
+        tokens = tokens[: sampling.max_length]
+        seen, number = list[int](), list[int]()
+        while len(seen) < len(tokens):
+            end, begun = sampling.seen(len(seen)), len(seen)
+            number += [number[-1] + 1 if number else 0] * (end - begun)
+            seen += [end] * (end - begun)
+        return cls(
+            prompt_NP=torch.tensor([list(prompt)]),
+            prompt_N=torch.tensor([len(prompt)]),
+            place_NS=torch.arange(len(tokens))[None],
+            token_NS=torch.tensor([list(tokens)]),
+            pass_NS=torch.tensor([number]),
+            seen_NS=torch.tensor([seen]),
+            length_N=torch.tensor([len(tokens)]),
+            threshold_N=torch.tensor([sampling.threshold]),
+            spread_N=torch.tensor([sampling.spread]),
+            keep_N=torch.tensor([sampling.keep]),
+            mask=mask,
+            end=end,
+        )
 
     def select(self, rows: Int[Tensor, " M"]) -> Commits:
         s, p = int(self.length_N[rows].max()), int(self.prompt_N[rows].max())
@@ -170,6 +222,9 @@ class MaskedSampling(AbstractSampling):
     the probability of its likeliest token, at temperature 1. The pass commits some cells, and draws the token of each from the
     network's distribution at that cell, softmax(logits / temperature) over all tokens but the mask.
 
+    ``blocks`` gives blocks of several sizes instead, such as (4, 16, 64). With ``threshold`` 0 each is written in one pass, given all
+    before it: next-scale prediction (VAR, arXiv:2404.02905), where they are one picture in 2 x 2, 4 x 4 and 8 x 8 pixels.
+
     - ``spread`` = 0: the most confident cell is committed, and with it all whose confidence is above ``threshold``. This choice is
       certain given the state: it has no log-probability, and no gradient.
     - ``spread`` > 0: the choice is drawn, and is a decision of its own: one cell by softmax(confidence / spread), and each other with
@@ -190,6 +245,7 @@ class MaskedSampling(AbstractSampling):
     spread: float = 0.0
     reviews: int = 0
     keep: float = 0.5
+    blocks: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -197,6 +253,11 @@ class MaskedSampling(AbstractSampling):
             raise ValueError(
                 f"sampling.block is {self.block}; it must be a number of cells up to sampling.max_length={self.max_length}, or 0 "
                 "for all at once"
+            )
+        if self.blocks and (self.block or min(self.blocks) < 1 or sum(self.blocks) < self.max_length):
+            raise ValueError(
+                f"sampling.blocks is {self.blocks}, whose sum must reach sampling.max_length={self.max_length}, each of them at least "
+                f"1, with sampling.block=0 (it is {self.block})"
             )
         if not 0 <= self.threshold <= 1:
             raise ValueError(f"sampling.threshold is {self.threshold}; it is a probability, from 0 to 1")
@@ -206,10 +267,11 @@ class MaskedSampling(AbstractSampling):
             raise ValueError(
                 f"sampling.reviews is {self.reviews}; it must be from 0 (no text is read again) to {MOST_REVIEWS}"
             )
-        if self.reviews and self.block:
+        if self.reviews and (self.block or self.blocks):
+            parts = f"blocks={self.blocks}" if self.blocks else f"block={self.block}"
             raise ValueError(
-                f"sampling.reviews={self.reviews} reads whole texts again, and sampling.block={self.block} fills them in by parts: set "
-                "one of them to 0"
+                f"sampling.reviews={self.reviews} reads whole texts again, and sampling.{parts} fills them in by parts: leave one of "
+                "them out"
             )
         if not 0 <= self.spread <= 100:
             raise ValueError(
@@ -229,6 +291,8 @@ class MaskedSampling(AbstractSampling):
 
     def seen(self, done: int) -> int:
         """The cells that a pass sees where the first ``done`` are committed: up to the end of the next block."""
+        if self.blocks:
+            return min(self.max_length, next((end for end in accumulate(self.blocks) if end > done), self.max_length))
         block = self.block or self.max_length
         return min(self.max_length, (done // block + 1) * block)
 

@@ -14,9 +14,11 @@ from torch import Tensor
 from gimbal import durable
 from gimbal.policies import exact, prompts
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
-from gimbal.policies.commits import FILLED, REVIEW, WHERE, Commits, choice, chosen, doubt, reviewed
-from gimbal.policies.loading import MASKED, check_files, read
+from gimbal.policies.commits import FILLED, REVIEW, WHERE, Commits, MaskedSampling, choice, chosen, doubt, reviewed
+from gimbal.policies.loading import MASKED, SCALES, check_files, read
 from gimbal.records import AbstractDecisions, Task
+
+STAGGERED = ("exposed_NS", "staggered_NS")
 
 
 class MaskedPolicy(AbstractPolicy):
@@ -27,9 +29,12 @@ class MaskedPolicy(AbstractPolicy):
     as the row took forward passes.
 
     ``entropy_NS`` is that of a token's distribution, or of the choice of cells; a review's is summed over the cells that it reads.
+    ``exposed_NS`` and ``staggered_NS`` are log-probabilities at the same states, except that what the pass before wrote is replaced by
+    the policy's own likeliest tokens there: of the recorded token, and of the likeliest one at the recorded state. 0 in a first pass.
+    They cost one more evaluation of all passes but the first.
     """
 
-    provides: ClassVar[frozenset[str]] = frozenset({"entropy_NS"})
+    provides: ClassVar[frozenset[str]] = frozenset({"entropy_NS", *STAGGERED})
 
     def __init__(self, model: Any, tokenizer: Any, *, batch: int, source: str) -> None:
         super().__init__()
@@ -58,6 +63,12 @@ class MaskedPolicy(AbstractPolicy):
         """What was written, up to an end-of-text token."""
         kept = cells[: cells.index(self.end)] if self.end is not None and self.end in cells else cells
         return self.tokenizer.decode(kept, skip_special_tokens=True)
+
+    def written(self, task: Task, text: str, sampling: MaskedSampling) -> Commits:
+        """The row of a given text: see ``Commits.written``."""
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        prompt, end = self.prompt(task), -1 if self.end is None else self.end
+        return Commits.written(prompt, ids, sampling, self.mask, end)
 
     def read(
         self, text_ML: Int[Tensor, "M L"], width_M: Int[Tensor, " M"], asked_ML: Bool[Tensor, "M L"]
@@ -104,7 +115,7 @@ class MaskedPolicy(AbstractPolicy):
             )
             for at in [(state_K, place_K)]
         ]
-        state_K, place_K, logprob_K, confidence_K, entropy_K = (torch.cat(parts) for parts in zip(*found, strict=True))
+        state_K, place_K, logprob_K, confidence_K, entropy_K, best_K = (torch.cat(x) for x in zip(*found, strict=True))
 
         def spread_out(x_K: Tensor) -> Tensor:
             return x_K.new_zeros(states.text_ML.shape).index_put((state_K, place_K), x_K)
@@ -133,9 +144,32 @@ class MaskedPolicy(AbstractPolicy):
         logprob_NS = scatter(spread_out(logprob_K), where_W, review_R)
         if not columns:
             return Evaluation(logprob_NS=logprob_NS)
+        more = {}
+        if not set(columns).isdisjoint(STAGGERED):
+            best_ML = target_ML.index_put((state_K, place_K), best_K)
+            own_NS = decisions.token_NS.index_put(wrote_NS.nonzero(as_tuple=True), best_ML[at_D])
+            more = self._staggered(decisions, own_NS, temperature)
         review_R = gate_entropy(doubt_RL).where(seen_RL, 0).sum(-1)
         entropy_NS = scatter(spread_out(entropy_K), choice_entropy(first_WL, gate_WL, masked_WL), review_R)
-        return Evaluation(logprob_NS=logprob_NS, columns={"entropy_NS": entropy_NS})
+        return Evaluation(logprob_NS=logprob_NS, columns={"entropy_NS": entropy_NS, **more})
+
+    def _staggered(self, decisions: Commits, own_NS: Int[Tensor, "N S"], temperature: float) -> dict[str, Tensor]:
+        """Log-probabilities of the recorded and of its ``own`` tokens, each after its own tokens of the pass before; 0 in a first."""
+        states = decisions.after(own_NS)
+        state_NS = decisions.begins_NS.flatten().cumsum(0).view(decisions.shape) - 1
+        later_NS = decisions.wrote_NS & (decisions.pass_NS > 0)
+        at_D = (state_NS[later_NS], (decisions.prompt_N[:, None] + decisions.place_NS)[later_NS])
+        asked_ML = torch.zeros_like(states.masked_ML).index_put(at_D, torch.ones_like(at_D[0], dtype=torch.bool))
+        kept_J = asked_ML.any(-1).nonzero()[:, 0]
+        target_MLX = torch.zeros(*asked_ML.shape, 2, dtype=torch.long, device=asked_ML.device)
+        target_MLX[at_D] = torch.stack([decisions.token_NS[later_NS], own_NS[later_NS]], -1)
+        found_MLX = torch.zeros(target_MLX.shape, device=asked_ML.device)
+        for row_K, place_K, logits_KV in self.read(states.text_ML[kept_J], states.width_M[kept_J], asked_ML[kept_J]):
+            at_K = (kept_J[row_K], place_K)
+            logprob_KV = (logits_KV / temperature).log_softmax(-1)
+            found_MLX = found_MLX.index_put(at_K, logprob_KV.gather(-1, target_MLX[at_K]))
+        out_NSX = found_MLX.new_zeros(*decisions.shape, 2).index_put(later_NS.nonzero(as_tuple=True), found_MLX[at_D])
+        return dict(zip(STAGGERED, out_NSX.unbind(-1), strict=True))
 
     def extent(self, decisions: AbstractDecisions) -> tuple[int, int]:
         assert isinstance(decisions, Commits), type(decisions)
@@ -164,15 +198,15 @@ def told(
     own_K: Bool[Tensor, " K"],
     temperature: float,
     entropy: bool,
-) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"], Float[Tensor, " K"]]:
-    """(log-probability of each token, confidence, entropy if asked for). The confidence is the largest probability at temperature 1, or
-    that of the cell's ``own`` token."""
+) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"], Float[Tensor, " K"], Int[Tensor, " K"]]:
+    """(log-probability of each token, confidence, entropy if asked for, likeliest token). The confidence is the largest probability at
+    temperature 1, or that of the cell's ``own`` token."""
     drawn_KV = (logits_KV / temperature).log_softmax(-1)
     logprob_K = drawn_KV.gather(-1, token_K[:, None])[:, 0]
     p_KV = logits_KV.softmax(-1)
     confidence_K = p_KV.gather(-1, token_K[:, None])[:, 0].where(own_K, p_KV.amax(-1))
     entropy_K = torch.special.entr(drawn_KV.exp()).sum(-1) if entropy else torch.zeros_like(logprob_K)
-    return logprob_K, confidence_K, entropy_K
+    return logprob_K, confidence_K, entropy_K, logits_KV.argmax(-1)
 
 
 def choice_entropy(
@@ -192,7 +226,8 @@ def gate_entropy(gate_ML: Float[Tensor, "M L"]) -> Float[Tensor, "M L"]:
 @dataclass(frozen=True, kw_only=True)
 class MaskedLM(AbstractPolicySpec):
     """A directory with a masked language model of transformers (AutoModelForMaskedLM: BERT, RoBERTa, ModernBERT ...) and its tokenizer,
-    or ``gimbal-sudoku``, which ships with the package and fills in grids of 4 x 4 (Sudoku).
+    or one that ships with the package: ``gimbal-sudoku`` fills in grids of 4 x 4 (Sudoku), ``gimbal-scales`` draws digits of a class
+    (Conditions) in 2 x 2, 4 x 4 and 8 x 8 pixels, one after the other (MaskedSampling(blocks=...)).
 
     The response is a row of masked cells behind the prompt, which the network fills in over several forward passes (MaskedSampling).
     ``fresh`` keeps architecture and tokenizer, and initialises the weights from the run's seed. ``batch`` states go through the network
@@ -200,7 +235,7 @@ class MaskedLM(AbstractPolicySpec):
     """
 
     family: ClassVar[Family] = FILLED
-    shipped: ClassVar[tuple[str, ...]] = (MASKED,)
+    shipped: ClassVar[tuple[str, ...]] = (MASKED, SCALES)
 
     model: str = MASKED
     fresh: bool = False
@@ -212,7 +247,7 @@ class MaskedLM(AbstractPolicySpec):
 
     @property
     def path(self) -> str:
-        return str(Path(__file__).parent.parent / "assets" / self.model) if self.model == MASKED else self.model
+        return str(Path(__file__).parent.parent / "assets" / self.model) if self.model in self.shipped else self.model
 
     def load(self, seed: int = 0) -> MaskedPolicy:
         model, tokenizer, _ = read(self.path, torch.float32, seed if self.fresh else None, masked=True)

@@ -11,7 +11,12 @@ from gimbal.runtime.run import AbstractRun
 
 # The models in the package, each with a recipe that evaluates it.
 SHIPPED = dict.fromkeys(loading.SHIPPED, "demo")
-SHIPPED |= {loading.MASKED: "masked_grpo", diffusers.DIGITS: "flow_grpo", diffusers.DIFFUSED: "ddpo"}
+SHIPPED |= {
+    loading.MASKED: "masked_grpo",
+    loading.SCALES: "next_scale",
+    diffusers.DIGITS: "flow_grpo",
+    diffusers.DIFFUSED: "ddpo",
+}
 # A model's directory, of transformers or diffusers, has one of these files.
 MODELS = ("config.json", diffusers.INDEX, *(f"{place}/config.json" for place in diffusers.NETWORKS))
 

@@ -1,10 +1,12 @@
 """Rewards for digits 0 to 9 of 8x8 pixels: by classifiers trained here, and by distance from real ones.
 
-The data are scikit-learn's 1,797 digits, pixels from -1 to 1. Even rows train the reward models, odd rows judge.
+The data are scikit-learn's 1,797 digits, pixels from -1 to 1. Samples of 1, 2 or 4 pixels a side are enlarged. Even rows train the
+reward models, odd rows judge.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -49,7 +51,11 @@ def _linear() -> tuple[Float[Tensor, "10 64"], Float[Tensor, " 10"]]:
 
 
 def images(flat_KD: Float[Tensor, "K D"]) -> Float[Tensor, "K 64"]:
-    """The same samples. ValueError where they are of another size."""
+    """The same samples, those of fewer pixels enlarged. ValueError where they are of another size."""
+    side = math.isqrt(flat_KD.shape[1])
+    if side * side == flat_KD.shape[1] and 0 < side < SIDE and SIDE % side == 0:
+        small_KHW = flat_KD.reshape(-1, side, side)
+        return small_KHW.repeat_interleave(SIDE // side, 1).repeat_interleave(SIDE // side, 2).flatten(1)
     if flat_KD.shape[1] != SIDE * SIDE:
         raise ValueError(
             f"rewards of digits look at samples of 8x8 pixels in one channel, and these have {flat_KD.shape[1]} numbers"

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gimbal.config.own import told
+from gimbal.ops.scales import pictured
 from gimbal.records import Group, Rollout
 from gimbal.rewards.base import AbstractReward
 
@@ -25,16 +26,29 @@ class _Made(Protocol):
     sample_ND: Tensor
 
 
+@runtime_checkable
+class _Spelled(Protocol):
+    """Or in text, whose last letters are the pixels of its finest scale (ops.scales)."""
+
+    last_N: Tensor
+
+
 def finished(rollouts: Sequence[Rollout]) -> Float[Tensor, "K D"]:
     """The finished samples, flat. ValueError where there are none, or of several sizes."""
-    made = [rollout.decisions for rollout in rollouts]
-    flat = [each.sample_ND.flatten() for each in made if isinstance(each, _Made)]
-    if len(flat) < len(made) or len({len(x) for x in flat}) > 1:
+    flat = [x for rollout in rollouts if (x := _finished(rollout)) is not None]
+    if len(flat) < len(rollouts) or len({len(x) for x in flat}) > 1:
         raise ValueError(
-            "this reward looks at finished samples of one size, as denoising policies make them (policy=Denoiser()), and these "
-            "rollouts have none"
+            "this reward looks at finished samples of one size, as policies make them that denoise (policy=Denoiser()) or draw scale "
+            "after scale (policy=MaskedLM(model=gimbal-scales)), and these rollouts have none"
         )
     return torch.stack(flat).float()
+
+
+def _finished(rollout: Rollout) -> Float[Tensor, " D"] | None:
+    made = rollout.decisions
+    if isinstance(made, _Made):
+        return made.sample_ND.flatten()
+    return pictured(rollout.text[-int(made.last_N[0]) :]) if isinstance(made, _Spelled) else None
 
 
 @dataclass(frozen=True, kw_only=True)

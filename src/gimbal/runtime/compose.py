@@ -216,8 +216,8 @@ def accepted(
     if policy is None:
         policies.check_files(run)
     held_out, doubts, columns, numbers = run.held_out, list[str](), set[str](), ""
-    evaluated = [(held_out.tasks, held_out.rewards, run.evaluator)] if held_out else []
-    for tasks, own, sampler in [(run.tasks, None, run.sampler), *evaluated]:
+    evaluated = [(held_out.tasks, held_out.rewards, run.evaluator, run.evaluated_by)] if held_out else []
+    for tasks, own, sampler, sampling in [(run.tasks, None, run.sampler, run.sampling), *evaluated]:
         if not len(tasks):
             raise ValueError(
                 f"{'tasks' if tasks is run.tasks else 'held_out.tasks'} ({type(tasks).__name__}) holds no tasks; at least one"
@@ -237,7 +237,7 @@ def accepted(
                 numbers = numbers or numbered(task, used)
                 for reward in used:
                     taken(reward, task, used)
-                if policy is not None and (doubt := policy.accepts(task, run.sampling.max_length)):
+                if policy is not None and (doubt := policy.accepts(task, sampling.max_length)):
                     doubts.append(doubt)
     columns_there(run, columns)
     return [*doubts[:1], *filter(None, [numbers]), *(overlap(run.tasks, held_out.tasks) if held_out else ())]

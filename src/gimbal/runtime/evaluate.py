@@ -127,7 +127,7 @@ def evaluate_held_out(
         opened.enter_context(running(engine, source, version))
         if engine.form is None or not engine.form.held:  # it cannot show what it samples with, so it must say it
             DeliveryProof(source, canary(run, engine, held_out.tasks))(engine, version)
-        return evaluate(engine, held_out.tasks, rewards, run.sampling, samples=held_out.samples, seed=run.seed)
+        return evaluate(engine, held_out.tasks, rewards, run.evaluated_by, samples=held_out.samples, seed=run.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +165,7 @@ def held_out_loss(
         for index in range(len(tasks)):
             for sample in range(run.num_generations):
                 engine.submit(
-                    Request(group=index, task=tasks[index], sample=sample, sampling=run.sampling, seed=run.seed)
+                    Request(group=index, task=tasks[index], sample=sample, sampling=run.evaluated_by, seed=run.seed)
                 )
         arrived, _ = _drawn(engine)
     groups = [

@@ -48,8 +48,10 @@ class HeldOut:
     ``every`` > 0 also evaluates every that many steps. ``save_best`` names the metric by which the best model is kept as RUN/best,
     next to the last one in RUN/model: score (a return, where environments give it), greedy_success (where they say so), pass@1, ..., or
     a figure of a reward as the evaluation names it (data/coverage). The initial weights compete but are not saved again.
-    ``engine``, ``workflow`` and ``rewards`` default to the run's. With ``workflow=Demonstrated()`` the tasks hold written
-    answers, and the evaluation is the run's loss on them (``eval/loss``, and ``eval/pair/accuracy`` for DPO).
+    ``engine``, ``workflow``, ``sampling`` and ``rewards`` default to the run's: other ``sampling`` evaluates what training does not
+    draw, such as more denoising steps or finer pictures; the greedy evaluation takes it at temperature 0. With
+    ``workflow=Demonstrated()`` the tasks hold written answers, and the evaluation is the run's loss on them (``eval/loss``, and
+    ``eval/pair/accuracy`` for DPO).
     """
 
     tasks: AbstractTasks
@@ -58,6 +60,7 @@ class HeldOut:
     save_best: str | None = None
     engine: AbstractEngineSpec | None = None
     workflow: AbstractWorkflow | None = None
+    sampling: AbstractSampling | None = None
     rewards: tuple[AbstractReward, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -162,6 +165,11 @@ class AbstractRun(ABC):
         engine, workflow = (None, None) if held_out is None else (held_out.engine, held_out.workflow)
         how = {"owners": self.learns.owners, "kinds": self.learns.kinds}
         return Driven(engine=engine or self.engine, workflow=workflow or self.workflow, **how)
+
+    @property
+    def evaluated_by(self) -> AbstractSampling:
+        """How its evaluation samples."""
+        return self.sampling if self.held_out is None else self.held_out.sampling or self.sampling
 
     @property
     def judged(self) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 
 from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.commits import Commits, MaskedSampling
+from gimbal.policies.masked import MaskedPolicy
 from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
 from gimbal.records import AbstractSampling, Rollout
 from gimbal.workflows.base import Attempt, Decode, Draw, Encode, Encoded, Fork, Write
@@ -51,22 +53,31 @@ class Words:
         return not own and ids[-1] not in policy.end_ids
 
     def written(self, call: Write, attempt: Attempt, version: int) -> Rollout:
-        policy = self.policy(call)
-        ending = policy.end_ids[:1] if call.end else ()
-        ids = [*policy.tokenizer.encode(call.text, add_special_tokens=False), *ending]
-        policy.known(ids, f"the written answer of task {attempt.task.id}")
+        decisions = self._decisions(call, attempt)
+        length = decisions.shape[1]
         return Rollout(
             task=attempt.task,
             sample=attempt.sample if call.sample is None else call.sample,
-            decisions=Tokens.row(policy.encode_task(attempt.task), ids),
-            behavior_S=torch.zeros(len(ids)),
-            version_S=torch.full((len(ids),), version),
-            mask_S=torch.ones(len(ids), dtype=torch.bool),
-            reward_S=torch.zeros(len(ids)),
+            decisions=decisions,
+            behavior_S=torch.zeros(length),
+            version_S=torch.full((length,), version),
+            mask_S=torch.ones(length, dtype=torch.bool),
+            reward_S=torch.zeros(length),
             stop="stop",
             sampling=attempt.sampling,
             text=call.text,
         )
+
+    def _decisions(self, call: Write, attempt: Attempt) -> Tokens | Commits:
+        """A written text, as its policy would have written it."""
+        if isinstance(self._policy, MaskedPolicy):
+            assert isinstance(attempt.sampling, MaskedSampling), type(attempt.sampling)
+            return self._policy.written(attempt.task, call.text, attempt.sampling)
+        policy = self.policy(call)
+        ending = policy.end_ids[:1] if call.end else ()
+        ids = [*policy.tokenizer.encode(call.text, add_special_tokens=False), *ending]
+        policy.known(ids, f"the written answer of task {attempt.task.id}")
+        return Tokens.row(policy.encode_task(attempt.task), ids)
 
     def answered(self, call: Write | Encode | Decode, attempt: Attempt, version: int) -> Rollout | Encoded | str:
         if isinstance(call, Write):
