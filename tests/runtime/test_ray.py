@@ -289,7 +289,7 @@ def test_a_dead_learner_resumes_from_its_checkpoint_and_its_run_is_replayed(sing
     process.wait()
     found = checkpoint.newest(directory)
     stored = checkpoint.load(found)["pipeline"]
-    outstanding = set(stored["version_at_dispatch"])
+    outstanding = set(stored["outstanding"])
     assert outstanding, "the store goes with the checkpoint"
     steps = int(found.name[-6:]) + 3
     run = small(max_staleness=2, steps=steps, runtime=Ray(workers=2))

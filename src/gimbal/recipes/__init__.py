@@ -39,7 +39,7 @@ _HERE = Path(__file__).parent
 _FILES = (".yaml", ".yml", ".json")
 # Kinds of parts that answer one question in any recipe: Pace is also in core recipes, but still answers staleness.
 _KINDS = {
-    "staleness": {"AbstractStaleness", "AbstractAnchor", "AbstractCorrection"},
+    "staleness": {"AbstractStalenessSpec", "AbstractAnchor", "AbstractCorrection"},
     "mismatch": {"AbstractCorrection"},
     "data": {"AbstractCurriculumSpec", "AbstractBudgetSpec"},
     "agents": {"AbstractWorkflow", "AbstractTool"},

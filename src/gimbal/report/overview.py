@@ -12,7 +12,7 @@ from typing import Any
 from gimbal.report import selection
 from gimbal.report.arms import BOOKKEEPING, RunOnDisk, arms
 from gimbal.report.console import cost, duration
-from gimbal.report.doctor import judged
+from gimbal.report.doctor import diagnosis_of
 from gimbal.report.files import Summary
 from gimbal.report.held_out import SMALLER, figures, measures, smaller
 from gimbal.report.loop import account
@@ -146,7 +146,7 @@ def signs(metrics: Columns, recipe: Mapping[str, Any], record: Record, told: str
     def sign(what: str, bad: bool, text: str) -> None:
         found.append({"what": what, "bad": bad, "text": text})
 
-    for doctors in judged(record).signs:
+    for doctors in diagnosis_of(record).signs:
         sign(doctors.name, True, doctors.evidence)
     fell = bool(record.fallen) or " fell from " in told
     if fell and not record.fallen:
