@@ -32,7 +32,7 @@ from gimbal.runtime import checkpoint
 from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.members import Judge, Sampler
 from gimbal.runtime.ray import Ray, RayBackend
-from gimbal.runtime.replay import compared, replayed
+from gimbal.runtime.repeat import compared, replayed
 from gimbal.workflows.fixed_splits import FixedSplits
 from gimbal.workflows.single import SingleTurn
 
