@@ -112,7 +112,7 @@ def played(learner: Learner, arm: str, seed: int) -> np.ndarray:
     generator = philox("two modes", "after", seed)
     seen = torch.from_numpy(generator.uniform(-1, 1, (2_000, 1)).astype(np.float32))
     noise = torch.from_numpy(generator.standard_normal((2_000, 1)).astype(np.float32))
-    policy, update = learner.policy, learner.method
+    policy, update = learner.policy, learner.update
     if isinstance(update, FlowQ):
         both = learner.models[FLOW].end(seen, noise, update.flow_steps), policy.act(seen, noise)
         return both[arm != "flow"][:, 0].numpy()

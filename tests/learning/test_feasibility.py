@@ -53,8 +53,8 @@ def learner(update=UPDATE):
 
 
 def losses(made, batch):
-    rows = made.method.survey(made.models, made.prepare(batch))[0]
-    return {loss.of[0]: loss for loss in made.method.losses(made.models, rows)}
+    rows = made.update.survey(made.models, made.prepare(batch))[0]
+    return {loss.of[0]: loss for loss in made.update.losses(made.models, rows)}
 
 
 def gradient(loss, model):

@@ -31,8 +31,8 @@ class Apart(AbstractLearner):
         return self._inner.version
 
     @property
-    def method(self):
-        return self._inner.method
+    def update(self):
+        return self._inner.update
 
     @property
     def compute(self):

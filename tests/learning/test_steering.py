@@ -75,7 +75,7 @@ def test_dsrl_is_its_equations():
         torch.testing.assert_close(found[name].value, expected, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(gradient(found[name].value, model), gradient(expected, model), rtol=1e-3, atol=1e-5)
     assert found["latent"].metrics["latent/error"] == pytest.approx(of_latent.item() / 2, rel=1e-5)
-    errors = learner.method.errors(models, prepared(learner, batch))
+    errors = learner.update.errors(models, prepared(learner, batch))
     torch.testing.assert_close(errors, (models["critic"](seen, action) - y[:, None]).abs().mean(-1))
 
 

@@ -182,7 +182,7 @@ class Trainer:
             raise self.unserved
         version, start = self.learner.version, time.perf_counter()
         # A policy gradient's controllers reach the whole run.
-        present = self.learner.method if isinstance(self.run, Run) else self.run
+        present = self.learner.update if isinstance(self.run, Run) else self.run
         self.pipeline.oversampling = get_at(present, "oversampling")
         before = self._computed
         groups, seen = self.pipeline.next_batch(version)
@@ -232,9 +232,9 @@ class Trainer:
         if not any(reward.by_place for reward in self.run.rewards):  # else equal texts may score differently
             metrics |= repeat_metrics(seen)
         metrics |= surprise_metrics(family, seen or groups) | of_all(self.rewards, seen or groups, "reward/")
-        if isinstance(self.learner.method, AbstractPolicyGradient):
-            method, same = self.learner.method, groups if self.run.store.same_rows else ()
-            metrics |= gradient_metrics(method, same, batch, version, densities=family.densities)
+        if isinstance(self.learner.update, AbstractPolicyGradient):
+            update, same = self.learner.update, groups if self.run.store.same_rows else ()
+            metrics |= gradient_metrics(update, same, batch, version, densities=family.densities)
         metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
         metrics |= {f"drops/{reason}": float(count) for reason, count in self.pipeline.drops.items()}
         metrics |= self.pipeline.selection.metrics(judged=judged) | role_metrics(batch)
