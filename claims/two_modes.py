@@ -44,7 +44,7 @@ import torch
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import MOVE
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.flow_q import FLOW, FlowQ
 from gimbal.learning.updates.td3 import TD3, Imitation
 from gimbal.ops import philox

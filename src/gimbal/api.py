@@ -18,7 +18,7 @@ from gimbal import config, durable, recipes
 from gimbal.config.own import OwnError, fault
 from gimbal.environments.tables import Rewritten
 from gimbal.learning.base import OfPolicy
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.ranks import rank, several
 from gimbal.policies.base import AbstractPolicy
 from gimbal.recipes.shipped import is_model, of_model

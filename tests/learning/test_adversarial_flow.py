@@ -17,7 +17,7 @@ from test_distribution_matching import FLOW, ROWS, batch_of, clean, learner_of
 from gimbal.cli import main
 from gimbal.dataflow.real_samples import RealSamples, read
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates import adversarial_flow, distribution_matching, forward_process
 from gimbal.learning.updates.adversarial_flow import AdversarialFlow, between
 from gimbal.learning.updates.discriminator import DISCRIMINATOR, AdversarialLoss

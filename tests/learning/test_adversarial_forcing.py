@@ -18,7 +18,7 @@ from gimbal.dataflow.packing import pack
 from gimbal.dataflow.real_samples import RealSamples
 from gimbal.engines.base import Request, drained
 from gimbal.engines.denoising import Denoising
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.adversarial_forcing import CONTRASTED, GIVEN, LABEL, AdversarialForcing
 from gimbal.learning.updates.discriminator import DISCRIMINATOR
 from gimbal.learning.updates.distribution_matching import EPS, PLACE, REAL_SAMPLE, STEP

@@ -11,7 +11,7 @@ import torch
 
 from gimbal.dataflow.replay.transitions import MOVE
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.combinatorial_q import BEST, CombinatorialQ
 from gimbal.policies.combinatorial import Combinatorial
 from gimbal.policies.control import Steps

@@ -18,7 +18,7 @@ from diffusers.configuration_utils import FrozenDict
 from gimbal.engines.base import Request, drained
 from gimbal.engines.denoising import Denoising
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.distribution_matching import (
     EPS,
     FAKE,

@@ -11,7 +11,7 @@ from gimbal import recipes
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import MOVE
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.flow_q import ACTS, NEXT, START, TIME, FlowQ, Velocity
 from gimbal.ops import philox
 from gimbal.policies.control import Steps

@@ -13,7 +13,7 @@ pytest.importorskip("diffusers", reason="diffusers is not installed: pip install
 from gimbal import recipes
 from gimbal.advantages import GroupCentered
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates import forward_process
 from gimbal.learning.updates.forward_process import (
     AdvantageWeightedMatching,

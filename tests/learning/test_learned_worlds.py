@@ -12,7 +12,7 @@ from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.transitions import FRESH, MOVE, Transitions
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.base import NotFinite
 from gimbal.learning.updates.dyna import ACTION, BRANCH, NOISE, PICK, Dyna
 from gimbal.learning.updates.model_learning import foreseen, lengths

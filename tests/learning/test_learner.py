@@ -13,7 +13,7 @@ from small import Shallow, small_run
 from gimbal.engines.base import Witness
 from gimbal.engines.native import Native, NativeEngine
 from gimbal.learning.learner import Learner, NotFinite
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.ranks import SingleProcess
 from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
 from gimbal.objectives import EntropyBonus, KLPenalty

@@ -14,7 +14,7 @@ from small import rows, small_run
 
 from gimbal.learning import joining
 from gimbal.learning.base import AbstractLearner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.report.files import deterministic
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut

@@ -11,7 +11,7 @@ from torch.distributions import Normal
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import MOVE
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.behavior_cloning import BehaviorCloning
 from gimbal.learning.updates.implicit_q import ImplicitQ, expectile_loss
 from gimbal.learning.updates.soft_actor_critic import ANYWHERE, HERE, THERE, Conservative, SoftActorCritic

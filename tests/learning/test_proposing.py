@@ -15,7 +15,7 @@ from gimbal.critics.actions import ActionValues
 from gimbal.engines.episodes import Episodes
 from gimbal.environments.gym import Gymnasium
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.dyna import Dyna
 from gimbal.learning.updates.edited_flow import EDIT, EditedFlow
 from gimbal.learning.updates.flow_q import NEXT, START, TIME

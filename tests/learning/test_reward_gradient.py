@@ -16,7 +16,7 @@ from gimbal import recipes
 from gimbal.engines.base import Request, drained
 from gimbal.engines.denoising import Denoising
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.cached_steps import CachedSteps
 from gimbal.learning.updates.gradient_steps import GradientSteps
 from gimbal.learning.updates.reward_gradient import NOISE, PLACE, RewardGradient, climbed

@@ -14,7 +14,7 @@ from gimbal import recipes
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import IMPORTANCE, MOVE, each
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.soft_actor_critic import ACTS, NEXT, SoftActorCritic
 from gimbal.policies.control import Steps
 from gimbal.policies.gaussian import Gaussian

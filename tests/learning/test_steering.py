@@ -11,7 +11,7 @@ from test_offline_control import batch_of, gradient, losses, parts, prepared
 from gimbal import recipes
 from gimbal.critics.actions import ActionValues
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.soft_actor_critic import ACTS, NEXT
 from gimbal.learning.updates.steered_flow import PASSED, SteeredFlow
 from gimbal.policies.best_of import BestOf

@@ -11,7 +11,7 @@ from test_learned_worlds import INSIDE, POLICY, drawn
 from gimbal import recipes
 from gimbal.dataflow.replay.transitions import FRESH
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.dqn import DQN
 from gimbal.learning.updates.feasibility import FeasibilityGuided
 from gimbal.learning.updates.flow_q import START, TIME

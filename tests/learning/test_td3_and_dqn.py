@@ -11,7 +11,7 @@ from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import AHEAD, FRESH, MOVE, split
 from gimbal.engines.episodes import Episodes
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.dqn import DQN
 from gimbal.learning.updates.off_policy import BACKED, Explore
 from gimbal.learning.updates.td3 import SMOOTHING, TD3

@@ -12,7 +12,7 @@ from torch import nn
 from gimbal.advantages import ReturnToGo
 from gimbal.composition import AbstractRemembering
 from gimbal.learning.learner import Learner, NotFinite
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.base import AbstractUpdate, Loss, Models, ModelSpec
 from gimbal.learning.updates.policy_gradient import PolicyGradient
 from gimbal.objectives import KLPenalty, Reinforce

@@ -36,7 +36,7 @@ from gimbal.engines.native import Native
 from gimbal.engines.unmasking import Unmasking
 from gimbal.environments.conditions import Conditions
 from gimbal.environments.gym import Gymnasium
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.updates.adversarial_flow import AdversarialFlow

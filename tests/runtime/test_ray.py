@@ -24,7 +24,7 @@ from small import denoising_run, distilled_run, masked_run, small_run
 from gimbal import cli
 from gimbal.engines.base import AbstractEngineSpec
 from gimbal.engines.native import Native
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.weight_sync.receipts import NotDelivered
 from gimbal.learning.weight_sync.sparse import Sparse
 from gimbal.ops.activity import doing

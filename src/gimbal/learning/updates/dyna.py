@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from gimbal import ops
 from gimbal.composition import FOLLOWS, Composition, Verdict
 from gimbal.dataflow.replay.transitions import FRESH, MOVE
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.base import AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
 from gimbal.learning.updates.model_learning import fitting, foreseen, refining, single_steps
 from gimbal.learning.updates.off_policy import AbstractOffPolicy, counted_of, means, steps_of
