@@ -187,9 +187,7 @@ class Trainer:
         before = self._computed
         groups, seen = self.pipeline.next_batch(version)
         computed = None if before is None else (self._computed or 0) - before
-        self._check_each(
-            lambda one: one.proof.receipts.heard(one.engine)
-        )  # what a wrong sampler drew is not trained on
+        self._check_each(lambda one: one.proof.receipts.heard(one.engine))  # a wrong sampler's data is not trained on
         self._rest()
         came = sum(len(group.episodes) for group in groups)
         # Injected losses and duplicates come after the pipeline's own counts, which must not see them.
@@ -232,8 +230,8 @@ class Trainer:
         if not any(reward.by_place for reward in self.run.rewards):  # else equal texts may score differently
             metrics |= repeat_metrics(seen)
         metrics |= surprise_metrics(family, seen or groups) | of_all(self.rewards, seen or groups, "reward/")
-        if isinstance(self.learner.update, AbstractPolicyGradient):
-            update, same = self.learner.update, groups if self.run.store.same_rows else ()
+        update, same = self.learner.update, groups if self.run.store.same_rows else ()
+        if isinstance(update, AbstractPolicyGradient):
             metrics |= gradient_metrics(update, same, batch, version, densities=family.densities)
         metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
         metrics |= {f"drops/{reason}": float(count) for reason, count in self.pipeline.drops.items()}
