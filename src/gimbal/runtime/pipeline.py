@@ -64,8 +64,8 @@ class Flight:
     version: int  # the learner's at dispatch
     round: int  # what was dispatched together may be given more only together
     asked: int  # rollouts asked for so far
-    planned: int  # rollouts to arrive before it is scored; further samples are answers
-    expected: int  # these, and answers to its follow-ups
+    planned: int  # rollouts to arrive before it is scored
+    answers: int = 0  # to follow-ups of rewards, to arrive as well: the samples behind these
     growths: int = 0  # how often it was given more
     state: State = "drawing"
     results: Mapping[int, Episode | Drop] = field(default_factory=dict)  # drawing: what has arrived, by sample
@@ -200,7 +200,7 @@ class Pipeline:
         if not isinstance(task, Task) or task.id != flight.task.id:
             raise wrong(self.parts.budget, "asks", task, f"the task {flight.task.id!r}, perhaps with another prompt")
         flight.results, flight.drawn, flight.group, flight.lost = {e.sample: e for e in drawn.episodes}, None, None, {}
-        flight.planned = flight.expected = len(drawn.episodes) + count
+        flight.planned, flight.answers = len(drawn.episodes) + count, 0
         samples = range(flight.asked, flight.asked + count)
         flight.asked, flight.growths = samples.stop, flight.growths + 1
         self._submit(index, task, samples, drawn.rollouts[0].sampling)
@@ -219,8 +219,7 @@ class Pipeline:
             index, self.dispatched = self.dispatched, self.dispatched + 1
             self.selection.dispatched(index, self.generated["decisions"])
             count, number = plan.rollouts, first if self.parts.budget.rounds else index
-            asked = {"asked": count, "planned": count, "expected": count}
-            self.outstanding[index] = Flight(task=task, version=version, round=number, **asked)
+            self.outstanding[index] = Flight(task=task, version=version, round=number, asked=count, planned=count)
             self._submit(index, task, range(count), replace(self.parts.sampling, max_length=plan.max_length))
 
     def _submit(self, index: int, task: Task, samples: Sequence[int], sampling: AbstractSampling) -> None:
@@ -239,7 +238,7 @@ class Pipeline:
             self.patience.broken(flight.task, outcome)
         flight.results = {**flight.results, sample: outcome}  # another one: a saved state may hold the last
         given_up = None
-        if len(flight.results) == flight.expected and not self._ask(index):
+        if len(flight.results) == flight.planned + flight.answers and not self._ask(index):
             group = self._group(index)
             if isinstance(group, Group):
                 self.parts.scorer.submit(group)  # a reward may raise, and then nothing must have changed
@@ -256,13 +255,13 @@ class Pipeline:
     def _ask(self, index: int) -> bool:
         """Submit the follow-up questions of rewards about a complete group; False if there are none."""
         flight, drawn = self.outstanding[index], self._group(index)
-        if isinstance(drawn, Drop) or flight.expected > flight.planned:
+        if isinstance(drawn, Drop) or flight.answers:
             return False
         tasks = follow_ups(drawn, self.parts.rewards)
         for sample, task in enumerate(tasks, start=flight.asked):
             sampling = drawn.rollouts[0].sampling
             self.parts.engine.submit(Request(group=index, task=task, sample=sample, sampling=sampling, seed=self.seed))
-        flight.expected += len(tasks)
+        flight.answers = len(tasks)
         return bool(tasks)
 
     def _group(self, index: int) -> Group | Drop:
@@ -393,7 +392,7 @@ class Pipeline:
     def _stuck(self) -> str:
         """Nothing is in flight, stored or scored: a part broke its contract."""
         drawing = self._in("drawing").items()
-        lost = [(i, n) for i, flight in drawing for n in range(flight.expected) if n not in flight.results]
+        lost = [(i, n) for i, one in drawing for n in range(one.planned + one.answers) if n not in one.results]
         if not lost:
             return "nothing is in flight and nothing is ready: the pace has deadlocked"
         return (
@@ -424,7 +423,7 @@ class Pipeline:
         chosen = self.staleness.batch(sorted(self.ready), rest, version)
         for index in latest if chosen else ():
             flight = self.outstanding[index]
-            for sample in set(range(flight.expected)) - flight.results.keys():
+            for sample in set(range(flight.planned + flight.answers)) - flight.results.keys():
                 begun = self.parts.engine.cancel((index, sample))
                 # It was sampled even if it is thrown away: budgets of tokens and every figure for 1,000 tokens go by this.
                 self.generated["decisions"] += 0 if begun is None else begun.drawn
