@@ -47,7 +47,7 @@ def _passed_on(name):
     return call
 
 
-for _name in AbstractLearner.__abstractmethods__ - {"version", "method", "compute"}:
+for _name in AbstractLearner.__abstractmethods__ - {"version", "update", "compute"}:
     setattr(Apart, _name, _passed_on(_name))
 Apart.__abstractmethods__ = frozenset()
 
