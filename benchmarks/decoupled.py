@@ -276,7 +276,6 @@ def faults(options: argparse.Namespace) -> dict[str, Any]:
         thread.join()
         pipeline = trainer.pipeline
         trainer.close()
-    there = {*pipeline.expected, *pipeline.scoring, *pipeline.store}
     gone = sum(count for reason, count in pipeline.drops.items() if "/" not in reason)
     return {
         "faults": dict(injected),
@@ -284,7 +283,7 @@ def faults(options: argparse.Namespace) -> dict[str, Any]:
         "steps": trainer.learner.version,
         "groups_trained_on": len(consumed),
         "groups_twice": sum(count > 1 for count in consumed.values()),
-        "groups_lost": pipeline.dispatched - len(consumed) - len(there) - gone,
+        "groups_lost": pipeline.dispatched - len(consumed) - len(pipeline.outstanding) - gone,
         "groups_dropped": gone,
         "rollouts_repeated": engine.ledger.repeated,
         "oldest": oldest,

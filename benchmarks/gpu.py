@@ -38,7 +38,7 @@ from gimbal.engines.native import Native
 from gimbal.engines.vllm_server import VLLMServer
 from gimbal.learning.base import trained
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.policy_gradient import PolicyGradient
 from gimbal.learning.weight_sync.receipts import Receipts
 from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio

@@ -23,7 +23,7 @@ from typing import Any
 from gimbal.advantages import GroupNormalized
 from gimbal.engines.native import Native
 from gimbal.environments.dataset import Rows
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.objectives import ClippedRatio
 from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM, Sampling, Tokens

@@ -36,7 +36,7 @@ def seconds(function: Callable[[], object]) -> float:
 
 def method_alone(learner: Learner, batch: TrainBatch, logprob_NS: torch.Tensor) -> None:
     """What a step does beside the model; the batch holds every column, surveys of the present policy included."""
-    method = learner.method
+    method = learner.update
     shaped, _ = method.advantages(batch, has_critic=CRITIC in learner.models)
     leaf_NS = logprob_NS.detach().requires_grad_()
     shaped = shaped.with_columns(method.objective.survey(shaped))

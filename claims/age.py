@@ -103,8 +103,8 @@ def measure(trial: Trial) -> dict[str, Any]:
     rule, rows = Bound(trial.most), []
     for _ in range(job.steps):
         if trial.arm == MOVING:
-            pace = Pace(admission=rule.bound).over(trial.most, trainer.run.prompts_per_step)
-            trainer.pipeline.pace = pace
+            staleness = Pace(admission=rule.bound).start(trial.most, trainer.run.prompts_per_step)
+            trainer.pipeline.staleness = staleness
         metrics, _, _ = trainer.advance()
         loop = trainer.learner.loop
         room = loop.rule.region.discrepancy * min(1.0, loop.state["surprise"] / loop.rule.region.calm)

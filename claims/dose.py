@@ -65,7 +65,7 @@ from gimbal.advantages.base import AbstractAdvantage
 from gimbal.controllers import Lagrangian
 from gimbal.engines.native import Native
 from gimbal.environments.demonstrations import held_out_tasks
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.proximal.base import AbstractAnchor, Evaluate
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.recompute import Recompute

@@ -47,7 +47,7 @@ import numpy as np
 from gimbal.engines.native import Native
 from gimbal.environments.demonstrations import held_out_tasks, training_tasks
 from gimbal.learning.learner import NotFinite
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.objectives import ClippedRatio, MaskedWeight
 from gimbal.ops import TokenMean
 from gimbal.policies.token import Sampling

@@ -44,7 +44,7 @@ import torch
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import MOVE
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.flow_q import FLOW, FlowQ
 from gimbal.learning.updates.td3 import TD3, Imitation
 from gimbal.ops import philox
@@ -112,7 +112,7 @@ def played(learner: Learner, arm: str, seed: int) -> np.ndarray:
     generator = philox("two modes", "after", seed)
     seen = torch.from_numpy(generator.uniform(-1, 1, (2_000, 1)).astype(np.float32))
     noise = torch.from_numpy(generator.standard_normal((2_000, 1)).astype(np.float32))
-    policy, update = learner.policy, learner.method
+    policy, update = learner.policy, learner.update
     if isinstance(update, FlowQ):
         both = learner.models[FLOW].end(seen, noise, update.flow_steps), policy.act(seen, noise)
         return both[arm != "flow"][:, 0].numpy()

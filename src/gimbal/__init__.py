@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 _PLACES = {
     "gimbal.api": ("Result", "compare", "evaluate", "train"),
     "gimbal.learning.learner": ("Learner",),
-    "gimbal.learning.method": ("Optimization",),
+    "gimbal.learning.optimization": ("Optimization",),
     "gimbal.learning.updates.policy_gradient": ("PolicyGradient",),
     "gimbal.policies.token": ("Sampling",),
     "gimbal.records": ("Drop", "Group", "Rollout", "Task", "Terms", "TrainBatch"),

@@ -64,12 +64,12 @@ def test_the_arms_and_their_data():
     assert abs(float(np.mean(action > 0)) - 0.5) < 0.02 and float(np.abs(action).max()) <= 1
     assert two_modes.reward(np.array([0.7, -0.7, 0.0])).tolist() == pytest.approx([1.0, 0.5, 0.0], abs=1e-6)
     made = {arm: two_modes.learner_of(arm, 1e-3, 0) for arm in two_modes.TUNED.arms}
-    assert {arm: learner.method.alpha for arm, learner in made.items() if "td3" not in arm} == {
+    assert {arm: learner.update.alpha for arm, learner in made.items() if "td3" not in arm} == {
         "fql": 0.1,
         "fql strong": 10.0,
         "flow": 10.0,
     }
-    assert [made[arm].method.imitation.alpha for arm in ("td3_bc", "td3_bc strong")] == [2.5, 0.05]
+    assert [made[arm].update.imitation.alpha for arm in ("td3_bc", "td3_bc strong")] == [2.5, 0.05]
     first = made["fql"]
     metrics = first.step(first.prepare(two_modes.batch_of(seen[:8], action[:8], 0)))
     assert metrics["q/target"] == pytest.approx(float(two_modes.reward(action[:8]).mean()), rel=1e-4)

@@ -16,7 +16,7 @@ from zoo_families import saved
 
 from gimbal import config
 from gimbal.cli import main
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.policies.lora import LoRA, merged
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.runtime import best, directories

@@ -7,7 +7,7 @@ from gimbal.advantages import GroupNormalized
 from gimbal.dataflow.filters.zero_variance import ZeroVariance
 from gimbal.engines.base import AbstractEngineSpec
 from gimbal.environments.base import AbstractTasks
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.objectives import ClippedRatio, TruncatedWeight
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.records import Task

@@ -34,7 +34,7 @@ def test_reduces_to_as_many_as_wanted_where_all_are_kept():
 
 def test_reduces_to_the_right_multiplier_where_the_rate_is_constant():
     assert walk(Acceptance(margin=0.0), [0.4] * 7) == pytest.approx(2.5, abs=1e-12)
-    assert Pace(max_staleness=0, groups_per_step=8).wanted(0, 0, 2.5) == 20
+    assert Pace().start(0, 8).wanted(0, 0, 2.5) == 20
 
 
 def test_the_average_by_hand():
@@ -53,7 +53,7 @@ def test_it_stays_within_its_bounds():
 
 
 def test_wanted_is_room_at_a_factor_of_1():
-    pace = Pace(max_staleness=2, groups_per_step=5)
+    pace = Pace().start(2, 5)
     for stored in range(16):
         for flying in range(16):
             assert pace.wanted(stored, flying, 1.0) == pace.room(stored + flying)
@@ -71,7 +71,7 @@ def test_wanted_is_room_at_a_factor_of_1():
 def test_no_group_is_older_than_k_and_nobody_waits_for_ever(k, batch, factor, kept, seed):
     """As for the bound itself: groups finish in any order, some are dropped, and more are asked for than wanted."""
     draw = random.Random(seed)
-    pace, version, dispatched = Pace(max_staleness=k, groups_per_step=batch), 0, 0
+    pace, version, dispatched = Pace().start(k, batch), 0, 0
     flying: dict[int, int] = {}
     stored: dict[int, int] = {}
     ages = []

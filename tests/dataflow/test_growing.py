@@ -37,13 +37,11 @@ class InRounds(Twice):
 @pytest.mark.parametrize(("k", "share"), [(0, 0.0), (2, 0.0), (2, 0.4)])
 def test_groups_grow_and_none_is_lost_or_too_old(budget, k, share):
     live = budget()
-    schedule = Schedule(
-        Pace(max_staleness=k, groups_per_step=4), steps=12, seed=3, budget=live, share=share, slots=20, held_up=0.2
-    )
+    schedule = Schedule(Pace().start(k, 4), steps=12, seed=3, budget=live, share=share, slots=20, held_up=0.2)
     pipeline = schedule.pipeline
     assert schedule.oldest <= k
     assert len(schedule.trained) == len(set(schedule.trained)) == 48
-    there = {*pipeline.expected, *pipeline.scoring, *pipeline.waiting, *pipeline.store}
+    there = set(pipeline.outstanding)
     assert sorted([*schedule.trained, *there]) == [
         index for index in range(pipeline.dispatched) if index not in dropped(live, schedule, there)
     ]
@@ -59,7 +57,7 @@ def dropped(live, schedule, there):
 
 def test_a_round_is_asked_about_together_and_waits_for_its_slowest():
     live = InRounds()
-    Schedule(Pace(max_staleness=0, groups_per_step=4), steps=3, seed=0, budget=live)
+    Schedule(Pace().start(0, 4), steps=3, seed=0, budget=live)
     assert all(len(asked) == 4 for asked in live.asked), live.asked
     firsts = [asked[0][0] for asked in live.asked if all(count == 2 for _, count, _ in asked)]
     assert firsts == [0, 4, 8]
@@ -67,14 +65,14 @@ def test_a_round_is_asked_about_together_and_waits_for_its_slowest():
 
 def test_alone_each_is_asked_when_it_is_scored():
     live = Twice()
-    Schedule(Pace(max_staleness=0, groups_per_step=4), steps=3, seed=0, budget=live)
+    Schedule(Pace().start(0, 4), steps=3, seed=0, budget=live)
     assert all(len(asked) == 1 for asked in live.asked)
 
 
 def test_surplus_that_is_taken_back_begins_anew():
     live = Twice()
     schedule = Schedule(
-        Pace(max_staleness=1, groups_per_step=4),
+        Pace().start(1, 4),
         steps=12,
         seed=1,
         budget=live,
@@ -94,12 +92,12 @@ def test_what_is_no_answer_is_said(said):
     live = Twice()
     live.more = lambda begun: said
     with pytest.raises(ValueError, match=r"Twice\.more .*a list of 1 numbers of rollouts"):
-        Schedule(Pace(groups_per_step=4), steps=1, seed=0, budget=live)
+        Schedule(Pace().start(0, 4), steps=1, seed=0, budget=live)
 
 
 def test_what_tokens_buy_is_counted():
     """All that is trained on, and each group whose scores differ, dropped ones too."""
-    schedule = Schedule(Pace(max_staleness=1, groups_per_step=4), steps=6, seed=2, budget=Twice(), share=0.3)
+    schedule = Schedule(Pace().start(1, 4), steps=6, seed=2, budget=Twice(), share=0.3)
     pipeline, found = schedule.pipeline, schedule.pipeline.metrics()
     assert found["signal/trained"] == sum(len(ages) for ages in schedule.ages) > 0
     assert 0 < found["signal/groups"] < len(pipeline.parts.budget.done)

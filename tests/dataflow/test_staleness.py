@@ -37,7 +37,7 @@ RULES = (*BOUNDED, Reweight)
 def test_no_group_is_ever_older_than_k_and_the_learner_never_waits_for_ever(k, batch, steps, seed, admission):
     """Groups finish in any order, some are dropped; consumption is by order of dispatch among the finished."""
     draw = random.Random(seed)
-    pace, version, dispatched = Pace(max_staleness=k, groups_per_step=batch, admission=admission), 0, 0
+    pace, version, dispatched = Pace(admission=admission).start(k, batch), 0, 0
     flying: dict[int, int] = {}  # index -> version at dispatch
     stored: dict[int, int] = {}
     ages = []
@@ -66,20 +66,20 @@ def test_no_group_is_ever_older_than_k_and_the_learner_never_waits_for_ever(k, b
 
 
 def test_staleness_0_dispatches_a_batch_and_waits_for_all_of_it():
-    pace = Pace(max_staleness=0, groups_per_step=4)
+    pace = Pace().start(0, 4)
     assert pace.room(0) == 4 and pace.room(3) == 1 and pace.room(4) == 0
     assert pace.may_step(7, []) and not pace.may_step(7, [7])
 
 
 def test_the_deadlines_by_hand():
-    pace = Pace(max_staleness=2, groups_per_step=2)
+    pace = Pace().start(2, 2)
     assert pace.may_step(5, [4, 4, 5, 5])  # consumed at 6, 6, 7, 7: ages 2, 2, 2, 2
     assert not pace.may_step(5, [4, 4, 4])  # the third would be consumed at 7, at age 3
     assert not pace.may_step(5, [3])  # it must be in this batch
 
 
 def test_the_bound_is_reached():
-    pace, version, stored, ages = Pace(max_staleness=3, groups_per_step=1), 0, [], []
+    pace, version, stored, ages = Pace().start(3, 1), 0, [], []
     for _ in range(10):
         stored += [version] * pace.room(len(stored))  # as far ahead as admission allows
         ages.append(version - stored.pop(0))
@@ -106,7 +106,7 @@ def test_no_rule_with_a_bound_ever_trains_on_an_older_decision(
 ):
     """Real pipelines, random delays, drops and oversampling; nothing deadlocks, and no group is lost or used twice."""
     schedule = Schedule(
-        rule(max_staleness=k, groups_per_step=batch, admission=admission),
+        rule(admission=admission).start(k, batch),
         steps=6,
         seed=seed,
         slots=slots,
@@ -118,18 +118,16 @@ def test_no_rule_with_a_bound_ever_trains_on_an_older_decision(
     assert schedule.oldest <= k
     pipeline, trained = schedule.pipeline, schedule.trained
     assert all(len(chosen) == batch for chosen in schedule.batches)
-    assert len(set(trained)) == len(trained) and not set(trained) & set(pipeline.version_at_dispatch)
+    assert len(set(trained)) == len(trained) and not set(trained) & set(pipeline.outstanding)
     dropped = sum(count for reason, count in pipeline.drops.items())
-    assert len(trained) + len(pipeline.version_at_dispatch) + dropped == pipeline.dispatched
+    assert len(trained) + len(pipeline.outstanding) + dropped == pipeline.dispatched
     if rule in PATIENT:
         assert pipeline.drops["stale"] == 0
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_staleness_0_is_the_synchronous_run_under_every_rule(seed):
-    runs = [
-        Schedule(rule(max_staleness=0, groups_per_step=3), steps=6, seed=seed, slots=4, held_up=0.5) for rule in RULES
-    ]
+    runs = [Schedule(rule().start(0, 3), steps=6, seed=seed, slots=4, held_up=0.5) for rule in RULES]
     assert all(run.batches == [[3 * step + i for i in range(3)] for step in range(6)] for run in runs)
     assert all(run.oldest == 0 and run.pipeline.drops.total() == 0 for run in runs)
 
@@ -137,7 +135,7 @@ def test_staleness_0_is_the_synchronous_run_under_every_rule(seed):
 @pytest.mark.parametrize("rule", RULES)
 def test_an_admission_of_0_is_synchronous_and_of_k_what_there_is_without_it(rule):
     def run(k, admission):
-        pace = rule(max_staleness=k, groups_per_step=3, admission=admission)
+        pace = rule(admission=admission).start(k, 3)
         schedule = Schedule(pace, steps=6, seed=0, slots=4, held_up=0.5)
         return schedule.batches, [age_K.tolist() for age_K in schedule.ages]
 
@@ -146,12 +144,11 @@ def test_an_admission_of_0_is_synchronous_and_of_k_what_there_is_without_it(rule
 
 
 def test_admission_limits_what_waits_and_leaves_a_long_rollout_its_k_versions():
-    pace = Pace(max_staleness=4, groups_per_step=2, admission=1)
+    pace = Pace(admission=1).start(4, 2)
     assert (pace.room(0), pace.room(4), pace.capacity) == (4, 0, 4)
     assert pace.may_step(9, [6]) and not pace.may_step(9, [5])
     wide, narrow, tight = (
-        Schedule(Pace(max_staleness=k, groups_per_step=2, admission=a), steps=60, seed=1)
-        for k, a in ((6, None), (6, 1), (1, None))
+        Schedule(Pace(admission=a).start(k, 2), steps=60, seed=1) for k, a in ((6, None), (6, 1), (1, None))
     )
     ages = [float(torch.cat(run.ages).float().mean()) for run in (wide, narrow, tight)]
     assert 1 < narrow.oldest <= 6 and tight.oldest == 1 and ages[1] < 0.5 * ages[0]
@@ -160,16 +157,14 @@ def test_admission_limits_what_waits_and_leaves_a_long_rollout_its_k_versions():
 
 @pytest.mark.slow
 def test_reweight_gives_the_bound_up_and_the_others_reach_it():
-    oldest = {rule: Schedule(rule(max_staleness=2, groups_per_step=2), steps=40, seed=1).oldest for rule in RULES}
+    oldest = {rule: Schedule(rule().start(2, 2), steps=40, seed=1).oldest for rule in RULES}
     assert oldest.pop(Reweight) > 2
     assert set(oldest.values()) == {2}
 
 
 def test_who_waits_for_a_long_rollout():
     """Pace trains on what is ready, Wait on the order of dispatch, Withhold wave by wave."""
-    pace, wait, withhold = (
-        Schedule(rule(max_staleness=3, groups_per_step=2), steps=30, seed=2) for rule in (Pace, Wait, Withhold)
-    )
+    pace, wait, withhold = (Schedule(rule().start(3, 2), steps=30, seed=2) for rule in (Pace, Wait, Withhold))
     assert wait.trained == sorted(wait.trained) == list(range(60))
     assert pace.trained != sorted(pace.trained)
     waves = [{index // 8 for index in batch} for batch in withhold.batches]
@@ -181,10 +176,10 @@ def test_who_waits_for_a_long_rollout():
 @pytest.mark.parametrize("rule", PATIENT)
 def test_pacing_selects_nothing(rule, seed):
     """What was trained on is what was sampled: every group, so every mean, exactly; all that is left out is still under way."""
-    schedule = Schedule(rule(max_staleness=1, groups_per_step=2), steps=50, seed=seed)
+    schedule = Schedule(rule().start(1, 2), steps=50, seed=seed)
     pipeline = schedule.pipeline
-    assert sorted([*schedule.trained, *pipeline.version_at_dispatch]) == list(range(pipeline.dispatched))
-    assert len(pipeline.version_at_dispatch) <= pipeline.pace.capacity and not pipeline.drops
+    assert sorted([*schedule.trained, *pipeline.outstanding]) == list(range(pipeline.dispatched))
+    assert len(pipeline.outstanding) <= pipeline.staleness.capacity and not pipeline.drops
     metrics = pipeline.selection.metrics()
     for quantity in ("length", "success", "difficulty", "latency"):
         assert metrics[f"selection/trained/{quantity}"] == metrics[f"selection/sampled/{quantity}"]
@@ -195,7 +190,7 @@ def test_pacing_selects_nothing(rule, seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_dropping_selects_short_rollouts_easy_tasks_and_quick_ones(seed):
     """The same work as above. The shift of each mean is held against what chance would do to a random sample of that size."""
-    schedule = Schedule(DropStale(max_staleness=1, groups_per_step=2), steps=150, seed=seed)
+    schedule = Schedule(DropStale().start(1, 2), steps=150, seed=seed)
     metrics, stale = schedule.pipeline.selection.metrics(), schedule.pipeline.drops["stale"]
     shift = {q: metrics[f"selection/trained/{q}"] - metrics[f"selection/sampled/{q}"] for q in ("length", "success")}
     lost = metrics["selection/lost/stale"]
@@ -209,8 +204,8 @@ def test_dropping_selects_short_rollouts_easy_tasks_and_quick_ones(seed):
 
 @pytest.mark.slow
 def test_masking_trains_on_every_long_rollout_but_not_on_how_it_began():
-    schedule = Schedule(MaskStale(max_staleness=1, groups_per_step=2), steps=100, seed=0)
-    unmasked = Schedule(Reweight(max_staleness=1, groups_per_step=2), steps=100, seed=0)
+    schedule = Schedule(MaskStale().start(1, 2), steps=100, seed=0)
+    unmasked = Schedule(Reweight().start(1, 2), steps=100, seed=0)
     assert schedule.batches == unmasked.batches and schedule.pipeline.drops["stale"] == 0
     kept, drawn = (sum(len(age_K) for age_K in run.ages) for run in (schedule, unmasked))
     young = sum(int((age_K <= 1).sum()) for age_K in unmasked.ages)
@@ -218,8 +213,8 @@ def test_masking_trains_on_every_long_rollout_but_not_on_how_it_began():
 
 
 def test_the_books_are_resumed():
-    schedule = Schedule(DropStale(max_staleness=1, groups_per_step=2), steps=20, seed=3)
-    again = Schedule(DropStale(max_staleness=1, groups_per_step=2), steps=0, seed=3)
+    schedule = Schedule(DropStale().start(1, 2), steps=20, seed=3)
+    again = Schedule(DropStale().start(1, 2), steps=0, seed=3)
     again.pipeline.selection.load_state_dict(schedule.pipeline.selection.state_dict())
     assert again.pipeline.selection.metrics() == schedule.pipeline.selection.metrics() != {}
     assert again.pipeline.selection.began == schedule.pipeline.selection.began != {}
@@ -236,9 +231,7 @@ def test_real_runs_keep_what_their_rule_promises(rule, single_thread):
     assert max(ages) <= 1 or not rule.bounded
 
 
-def test_the_rule_takes_its_numbers_from_the_run():
-    with pytest.raises(ValueError, match="max_staleness and prompts_per_step"):
-        small_run(staleness=Pace(max_staleness=3))
+def test_admission_is_at_most_the_bound_of_the_run():
     for admission in (-1, 3):
         with pytest.raises(ValueError, match="0 to max_staleness versions ahead"):
             small_run(max_staleness=2, staleness=Pace(admission=admission))

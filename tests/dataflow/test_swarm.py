@@ -19,7 +19,7 @@ from small import Shallow, read_once, small_run
 from test_group_stores import fail, group
 
 from gimbal.dataflow.replay import peers
-from gimbal.dataflow.replay.peers import judged, unjudged
+from gimbal.dataflow.replay.peers import rescored, unjudged
 from gimbal.dataflow.replay.swarm import Swarm, SwarmStore
 from gimbal.objectives import TruncatedWeight
 from gimbal.policies.token import Sampling, Tokens
@@ -342,7 +342,7 @@ def test_a_group_is_read_by_the_runs_own_model():
         rows_of = [
             made.rollout(task, sample=n, decisions=Tokens.row([5], x), text="12", **fields) for n, x in enumerate(said)
         ]
-        return judged(run, policy, [Said()], version, Group.of(0, task, rows_of))
+        return rescored(run, policy, [Said()], version, Group.of(0, task, rows_of))
 
     fair = read([ids, ids[:1]])
     assert [r.text for r in fair.rollouts] == ["12", policy.decode(ids[:1])] and fair.score_G.tolist() == [1, 0]
@@ -354,7 +354,9 @@ def test_a_group_is_read_by_the_runs_own_model():
     assert read([ids, ids], version=run.store.most_age(0) + 1).reason == "expired"
     wide = replace(run, sampling=Sampling(max_length=10**6))
     row = made.rollout(task, decisions=Tokens.row([5], [6] * policy.context))
-    assert judged(wide, policy, [Said()], 0, Group.of(0, task, [row])).reason == "overlong", "than the model's context"
+    assert rescored(wide, policy, [Said()], 0, Group.of(0, task, [row])).reason == "overlong", (
+        "than the model's context"
+    )
 
 
 def test_a_directory_is_that_of_one_run(tmp_path):

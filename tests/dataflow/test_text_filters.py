@@ -146,7 +146,7 @@ def pipeline(filters, patience=10):
             sampling=Sampling(max_length=64),
             least=2,
         ),
-        Pace(max_staleness=0, groups_per_step=3),
+        Pace().start(0, 3),
         ahead="ready",
         seed=0,
         max_empty_batches=patience,

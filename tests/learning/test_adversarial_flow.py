@@ -17,7 +17,7 @@ from test_distribution_matching import FLOW, ROWS, batch_of, clean, learner_of
 from gimbal.cli import main
 from gimbal.dataflow.real_samples import RealSamples, read
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates import adversarial_flow, distribution_matching, forward_process
 from gimbal.learning.updates.adversarial_flow import AdversarialFlow, between
 from gimbal.learning.updates.discriminator import DISCRIMINATOR, AdversarialLoss
@@ -38,7 +38,7 @@ def real(tmp_path):
 
 
 def surveyed(learner, batch):
-    return learner.method.survey(learner.models, learner.prepare(batch))[0]
+    return learner.update.survey(learner.models, learner.prepare(batch))[0]
 
 
 def test_the_gan_loss_of_both_sides(real):
@@ -72,7 +72,7 @@ def test_the_gan_loss_of_both_sides(real):
     def of_policy(w, w_d):
         return 0.7 * sum(softplus(-said(w_d, *noisy(sample(w, n), n, 1)).mean()) for n in range(ROWS)) / ROWS
 
-    losses = learner.method.losses(learner.models, batch)
+    losses = learner.update.losses(learner.models, batch)
     assert next(losses).of == (FAKE,)
     loss = next(losses)
     assert loss.of == (DISCRIMINATOR,)
@@ -101,7 +101,7 @@ def test_without_a_coefficient_to_speak_of_it_is_distribution_matching_alone(rea
     shared = {key: value for key, value in batch.facts.items() if key in other.facts}
     found = []
     for learner, rows in ((plain, batch), (both, other.with_columns(shared))):
-        *_, loss = learner.method.losses(learner.models, rows)
+        *_, loss = learner.update.losses(learner.models, rows)
         loss.value.backward()
         found.append(gradient(learner.policy))
     torch.testing.assert_close(*found)
@@ -145,7 +145,7 @@ def test_afd_of_both_sides(real, coef):
                 total += good[n] * up + (1 - good[n]) * down + coef * good[n] * pull
         return total / (2 * ROWS)
 
-    losses = learner.method.losses(learner.models, batch)
+    losses = learner.update.losses(learner.models, batch)
     loss = next(losses)
     assert loss.of == (DISCRIMINATOR,)
     loss.value.backward()
@@ -162,7 +162,7 @@ def test_afd_is_matching_by_a_signed_weight(real):
     """b (2 w - 1) md |v - v*|^2, whose value is another and whose gradient is the same."""
     policy, b = policy_of(0, FLOW()), 0.1
     learner, batch = afd(policy, real, b=b)
-    *_, loss = learner.method.losses(learner.models, batch)
+    *_, loss = learner.update.losses(learner.models, batch)
     loss.value.backward()
     rows, own = forward_process.noised(learner.models, batch), copy.deepcopy(policy)
     signed_N = b * (2 * batch.facts[adversarial_flow.GOOD] - 1)
@@ -173,7 +173,7 @@ def test_afd_is_matching_by_a_signed_weight(real):
 def test_where_the_discriminator_tells_nothing_afd_teaches_nothing(real):
     learner, batch = afd(policy_of(0, FLOW()), real)
     even = batch.with_columns({adversarial_flow.GOOD: between(torch.full((ROWS,), 3.0), batch.facts["weight"])})
-    *_, loss = learner.method.losses(learner.models, even)
+    *_, loss = learner.update.losses(learner.models, even)
     loss.value.backward()
     assert float(gradient(learner.policy).abs().max()) < 1e-7
 
@@ -352,7 +352,7 @@ def test_asd_shows_the_next_step_of_a_path_as_real():
     def of_policy(w, w_d):
         return 0.7 * sum(softplus(-said(w_d, *noisy(sample(w, n), n, 1)).mean()) for n in earlier) / ROWS
 
-    _, loss, last = (one for one in learner.method.losses(learner.models, batch))
+    _, loss, last = (one for one in learner.update.losses(learner.models, batch))
     w_d = values(learner.models[DISCRIMINATOR])
     loss.value.backward()
     close(gradient(learner.models[DISCRIMINATOR]), differences(of_discriminator, w_d))

@@ -18,7 +18,7 @@ from gimbal.dataflow.packing import pack
 from gimbal.dataflow.real_samples import RealSamples
 from gimbal.engines.base import Request, drained
 from gimbal.engines.denoising import Denoising
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.adversarial_forcing import CONTRASTED, GIVEN, LABEL, AdversarialForcing
 from gimbal.learning.updates.discriminator import DISCRIMINATOR
 from gimbal.learning.updates.distribution_matching import EPS, PLACE, REAL_SAMPLE, STEP
@@ -62,7 +62,7 @@ def streams():
 
 
 def surveyed(learner, batch):
-    return learner.method.survey(learner.models, learner.prepare(batch))[0]
+    return learner.update.survey(learner.models, learner.prepare(batch))[0]
 
 
 def test_both_sides_of_a_relativistic_gan(real):
@@ -85,7 +85,7 @@ def test_both_sides_of_a_relativistic_gan(real):
         gaps = [score(w_d, real_ND[n].flatten().double(), n) - score(w_d, sample(w, n), n) for n in range(ROWS)]
         return sum(softplus(sign * gap) for gap in gaps) / ROWS
 
-    losses = learner.method.losses(learner.models, batch)
+    losses = learner.update.losses(learner.models, batch)
     loss = next(losses)
     assert loss.of == (DISCRIMINATOR,)
     loss.value.backward()
@@ -115,7 +115,7 @@ def test_a_constant_discriminator_moves_no_policy(real):
         for weight in flat.parameters():
             weight.zero_()
     learner = learner_of(policy, AdversarialForcing(real=real), **{DISCRIMINATOR: flat})
-    *_, loss = learner.method.losses(learner.models, surveyed(learner, of_classes(policy, [0, 1, 2, 0, 1, 2])))
+    *_, loss = learner.update.losses(learner.models, surveyed(learner, of_classes(policy, [0, 1, 2, 0, 1, 2])))
     loss.value.backward()
     assert not gradient(learner.policy).any()
 
@@ -125,7 +125,7 @@ def test_real_samples_and_other_conditions_go_by_the_class_of_the_episode(stream
     learner = learner_of(policy, AdversarialForcing())
     batch = surveyed(learner, batch)
     facts, decisions = batch.facts, batch.decisions
-    asked_N = classes(batch, learner.method)
+    asked_N = classes(batch, learner.update)
     assert sorted(asked_N.tolist()) == [5] * BLOCKS + [7] * BLOCKS
     assert sorted(decisions.label_N.tolist()) == [NO_LABEL] * 4 + [5, 7]
     data_KD, label_K = digits()
@@ -161,7 +161,7 @@ def test_d_is_told_the_condition_and_in_the_contrast_another(streams):
         real_N, own_N = score(real_ND, *told), score(own_ND, *told)
         other_N = score(real_ND, facts[LABEL], facts[GIVEN][:, 0])
         wanted = (softplus(own_N - real_N) + 0.5 * softplus(other_N - real_N)).mean()
-    loss = next(learner.method.losses(learner.models, batch))
+    loss = next(learner.update.losses(learner.models, batch))
     assert float(loss.value.detach()) == pytest.approx(float(wanted), rel=1e-4)
     assert loss.metrics["discriminator/read"] == pytest.approx(float((real_N - other_N).mean()), abs=1e-5)
     assert (real_N - other_N).abs().min() > 1e-5
@@ -175,7 +175,7 @@ def test_a_batch_of_one_class_has_nothing_to_contrast(real):
         learner = learner_of(policy, AdversarialForcing(real=real, contrast=contrast), **models)
         batch = surveyed(learner, of_classes(policy, [1] * ROWS))
         assert not batch.facts[CONTRASTED].any()
-        return float(next(learner.method.losses(learner.models, batch)).value.detach())
+        return float(next(learner.update.losses(learner.models, batch)).value.detach())
 
     assert first(1.0) == first(0.0)
 

@@ -9,7 +9,7 @@ from test_offline_control import CRITIC, FIXED, K, batch_of, gradient, learner, 
 from torch import nn
 
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.better_actions import CODED, PROPOSED, ActionCoder, BetterActions
 from gimbal.learning.updates.td3 import SMOOTHING, TD3, Imitation
 

@@ -21,7 +21,7 @@ from small import rows, small_run
 from gimbal.engines.base import AbstractEngineAround, AbstractEngineSpec
 from gimbal.engines.native import Native
 from gimbal.engines.receipts import Receipt, tensors
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.weight_sync.memory import Direct
 from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
 from gimbal.learning.weight_sync.receipts import Receipts, running

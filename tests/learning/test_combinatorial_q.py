@@ -11,7 +11,7 @@ import torch
 
 from gimbal.dataflow.replay.transitions import MOVE
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.combinatorial_q import BEST, CombinatorialQ
 from gimbal.policies.combinatorial import Combinatorial
 from gimbal.policies.control import Steps
@@ -52,7 +52,7 @@ def learner(update):
 
 
 def loss_of(made, batch):
-    return next(made.method.losses(made.models, made.method.survey(made.models, made.prepare(batch))[0]))
+    return next(made.update.losses(made.models, made.update.survey(made.models, made.prepare(batch))[0]))
 
 
 def largest(policy, seen):
@@ -77,7 +77,7 @@ def test_sequoia_is_its_equations():
     torch.testing.assert_close(found, expected)
     weights = list(made.policy.parameters())
     torch.testing.assert_close(torch.autograd.grad(found, weights), torch.autograd.grad(expected, weights))
-    errors = made.method.errors(made.models, made.method.survey(made.models, made.prepare(batch))[0])
+    errors = made.update.errors(made.models, made.update.survey(made.models, made.prepare(batch))[0])
     torch.testing.assert_close(errors, (value_of(made, batch) - target_of(made, batch)).abs().detach())
 
 

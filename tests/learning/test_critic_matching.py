@@ -68,7 +68,7 @@ def test_both_sides():
     def critics(w):
         return torch.stack([(said(w, x, t).mean() - earned_N[n]).square() for n, _, x, t, _ in states(batch)]).mean()
 
-    own, theirs = learner.method.losses(learner.models, minibatch)
+    own, theirs = learner.update.losses(learner.models, minibatch)
     assert (own.of, theirs.of) == ((CRITIC,), (POLICY,))
     own.value.backward()
     theirs.value.backward()

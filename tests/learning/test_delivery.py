@@ -17,7 +17,7 @@ from small import small_run
 from gimbal.engines.base import Witness
 from gimbal.engines.native import Native, NativeEngine
 from gimbal.engines.precision import TOLERANCE
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.weight_sync.delta import Receiver, Sender, SyncError
 from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
 from gimbal.policies.token import CausalLM

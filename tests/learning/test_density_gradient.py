@@ -11,7 +11,7 @@ from torch import nn
 from gimbal import recipes
 from gimbal.dataflow.replay.transitions import FRESH, MOVE
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.density_gradient import LEVEL, OF_ACTION, OF_STATE, DensityGradient
 from gimbal.policies.deterministic import Deterministic
 from gimbal.policies.gaussian import Gaussian

@@ -18,7 +18,7 @@ from diffusers.configuration_utils import FrozenDict
 from gimbal.engines.base import Request, drained
 from gimbal.engines.denoising import Denoising
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.distribution_matching import (
     EPS,
     FAKE,
@@ -139,7 +139,7 @@ def test_both_gradients(options):
             total += 0.5 * ((sample(w, n) - (fixed - g)) ** 2).mean()
         return total / ROWS
 
-    losses = learner.method.losses(learner.models, learner.method.survey(learner.models, batch)[0])
+    losses = learner.update.losses(learner.models, learner.update.survey(learner.models, batch)[0])
     for draw in range(2):
         loss = next(losses)
         assert loss.of == (FAKE,)
@@ -165,7 +165,7 @@ def of_groups(labels, **options):
     update = DistributionMatching(fake_updates=1, **options)
     learner = learner_of(policy, update, fake=fake, real=real)
     batch = learner.prepare(replace(batch_of(policy), group_N=torch.tensor(labels)))
-    *_, loss = learner.method.losses(learner.models, learner.method.survey(learner.models, batch)[0])
+    *_, loss = learner.update.losses(learner.models, learner.update.survey(learner.models, batch)[0])
     loss.value.backward()
     return gradient(learner.policy), batch, (policy, fake, real)
 
@@ -206,7 +206,7 @@ def test_fake_equal_to_real_gives_no_gradient():
     policy, both = policy_of(0, FLOW()), moved(policy_of(0, FLOW()), 0.3)
     learner = learner_of(policy, DistributionMatching(fake_updates=1), fake=both, real=both)
     batch = learner.prepare(batch_of(policy))
-    *_, loss = learner.method.losses(learner.models, learner.method.survey(learner.models, batch)[0])
+    *_, loss = learner.update.losses(learner.models, learner.update.survey(learner.models, batch)[0])
     loss.value.backward()
     assert float(loss.value.detach()) == 0 and gradient(learner.policy).abs().max() < 1e-7
 

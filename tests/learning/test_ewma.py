@@ -9,7 +9,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import Shallow, small_run
 
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.proximal.ewma import Ewma
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.runtime.local import Trainer

@@ -11,7 +11,7 @@ from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.recorded import COST_AFTER, COST_HERE
 from gimbal.dataflow.replay.transitions import MOVE
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.behavior_cloning import BehaviorCloning
 from gimbal.learning.updates.feasibility import FeasibilityGuided
 from gimbal.learning.updates.implicit_q import ImplicitQ
@@ -53,8 +53,8 @@ def learner(update=UPDATE):
 
 
 def losses(made, batch):
-    rows = made.method.survey(made.models, made.prepare(batch))[0]
-    return {loss.of[0]: loss for loss in made.method.losses(made.models, rows)}
+    rows = made.update.survey(made.models, made.prepare(batch))[0]
+    return {loss.of[0]: loss for loss in made.update.losses(made.models, rows)}
 
 
 def gradient(loss, model):

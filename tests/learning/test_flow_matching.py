@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.base import AbstractUpdate, Loss, Models, ModelSpec
 from gimbal.policies.base import AbstractPolicy
 from gimbal.records import AbstractDecisions, TrainBatch

@@ -11,7 +11,7 @@ from gimbal import recipes
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import MOVE
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.flow_q import ACTS, NEXT, START, TIME, FlowQ, Velocity
 from gimbal.ops import philox
 from gimbal.policies.control import Steps
@@ -124,7 +124,7 @@ def test_a_flow_sees_noise_at_0_and_data_at_1(time):
     surveyed = prepared(learner, batch)
     surveyed = surveyed.with_columns({TIME: torch.full_like(surveyed.facts[TIME], time)})
     learner.models["flow"].net[0].register_forward_pre_hook(lambda _, words: seen.append(words[0]))
-    list(learner.method.losses(learner.models, surveyed))
+    list(learner.update.losses(learner.models, surveyed))
     x = surveyed.facts[START][:, 0] if time == 0 else parts(batch)[1] / 1.5
     torch.testing.assert_close(seen[0][:, 3:5], x)
     assert bool((seen[0][:, 5] == time).all())

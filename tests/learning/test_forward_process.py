@@ -13,7 +13,7 @@ pytest.importorskip("diffusers", reason="diffusers is not installed: pip install
 from gimbal import recipes
 from gimbal.advantages import GroupCentered
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates import forward_process
 from gimbal.learning.updates.forward_process import (
     AdvantageWeightedMatching,
@@ -210,7 +210,7 @@ def test_gdro_without_softness_is_the_likelihood_of_the_ranking(base):
 
 def surveyed(learner, batch):
     """(what each sample's matching loss is multiplied by at each draw, gamma's part of it)"""
-    facts = learner.method.survey(learner.models, batch)[0].facts
+    facts = learner.update.survey(learner.models, batch)[0].facts
     return facts["forward/pull"], facts["forward/best"]
 
 
@@ -247,7 +247,7 @@ def test_gdro_without_ties_is_by_rank(base):
     beta, tau, gamma = 5.0, 0.5, 0.6
     learner, batch = shifted(base, DiffusionGDRO(draws=DRAWS, beta=beta, tau=tau, gamma=gamma), REWARDS, [0] * ROWS)
     pull_NK, best_N = surveyed(learner, batch)
-    s_NK = -beta * learner.method.behind(learner.models, batch)
+    s_NK = -beta * learner.update.behind(learner.models, batch)
     order = sorted(range(ROWS), key=lambda n: -REWARDS[n])
     wanted_NK = torch.zeros_like(pull_NK)
     for i in range(ROWS - 1):

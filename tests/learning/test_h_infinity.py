@@ -10,7 +10,7 @@ from torch.distributions import Normal
 from gimbal.advantages import GAE
 from gimbal.critics.mlp import ValueMLP
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.h_infinity import HInfinity
 from gimbal.objectives import ClippedRatio
 from gimbal.policies.control import Steps

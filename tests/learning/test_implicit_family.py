@@ -9,7 +9,7 @@ from test_offline_control import CRITIC, SIZES, K, batch_of, gradient, learner, 
 from torch.distributions import Normal
 
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.behavior_cloning import BehaviorCloning
 from gimbal.learning.updates.implicit_family import ACTS, FAMILY, PICKS, ImplicitFamily
 from gimbal.learning.updates.implicit_q import ImplicitQ

@@ -12,7 +12,7 @@ from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.transitions import FRESH, MOVE, Transitions
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.base import NotFinite
 from gimbal.learning.updates.dyna import ACTION, BRANCH, NOISE, PICK, Dyna
 from gimbal.learning.updates.model_learning import foreseen, lengths
@@ -67,14 +67,14 @@ def learner_of(update, policy=POLICY):
 
 def ready(learner, batch):
     batch = learner.prepare(batch)
-    return learner.method.survey(learner.models, batch)[0]
+    return learner.update.survey(learner.models, batch)[0]
 
 
 @pytest.mark.parametrize("ends", ["never", "learned"])
 def test_the_loss_and_its_gradient_are_those_of_torchs_distributions_member_by_member(ends):
     learner = learner_of(Dyna(inside=INSIDE, world=replace(WORLD, ends=ends)))
     world, batch = learner.models["world"], ready(learner, drawn(ended=True))
-    loss = next(learner.method.losses(learner.models, batch))
+    loss = next(learner.update.losses(learner.models, batch))
     steps = batch.decisions
     seen, action, after = steps.observation_NSO[:, 0], steps.action_NSA[:, 0], steps.final_NO
     target = torch.cat([after - seen, batch.reward_NS], -1)
@@ -127,7 +127,7 @@ def test_a_linear_gaussian_system_is_learned_to_its_known_optimum():
 @pytest.mark.parametrize("ends", ["never", far])
 def test_branches_are_what_the_world_answers_step_by_step_and_a_horizon_is_no_end(ends):
     learner = learner_of(Dyna(inside=INSIDE, world=replace(WORLD, ends=ends), horizon=3, share=0.75))
-    models, method = learner.models, learner.method
+    models, method = learner.models, learner.update
     batch = ready(learner, drawn())
     given = method._imagined(models, batch)
     steps, world = given.decisions, models["world"]

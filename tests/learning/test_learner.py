@@ -13,7 +13,7 @@ from small import Shallow, small_run
 from gimbal.engines.base import Witness
 from gimbal.engines.native import Native, NativeEngine
 from gimbal.learning.learner import Learner, NotFinite
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.ranks import SingleProcess
 from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
 from gimbal.objectives import EntropyBonus, KLPenalty
@@ -101,7 +101,7 @@ def test_learning_rate_warms_up_and_decays(batch):
     learns = learner(learning_rate=1.0, warmup_steps=2, decay="linear")
     rates = []
     for version in range(10):
-        rates.append(learns.method.optimization.factor(version, 10))
+        rates.append(learns.update.optimization.factor(version, 10))
     assert rates[:3] == [0.5, 1.0, 1.0] and rates[3] == pytest.approx(7 / 8) and rates[9] == pytest.approx(1 / 8)
 
 

@@ -14,7 +14,7 @@ from small import rows, small_run
 
 from gimbal.learning import joining
 from gimbal.learning.base import AbstractLearner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.report.files import deterministic
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut
@@ -31,8 +31,8 @@ class Apart(AbstractLearner):
         return self._inner.version
 
     @property
-    def method(self):
-        return self._inner.method
+    def update(self):
+        return self._inner.update
 
     @property
     def compute(self):
@@ -47,7 +47,7 @@ def _passed_on(name):
     return call
 
 
-for _name in AbstractLearner.__abstractmethods__ - {"version", "method", "compute"}:
+for _name in AbstractLearner.__abstractmethods__ - {"version", "update", "compute"}:
     setattr(Apart, _name, _passed_on(_name))
 Apart.__abstractmethods__ = frozenset()
 

@@ -21,7 +21,7 @@ from gimbal.critics.tokens import HiddenValue
 from gimbal.dataflow.packing import pack
 from gimbal.learning.learner import Learner
 from gimbal.learning.loop import _apart
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.base import NotFinite
 from gimbal.objectives import EntropyBonus, EntropyGatedKL, KLPenalty, Likelihood
 from gimbal.objectives.base import AbstractObjective

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
 from small import small_run
 
 from gimbal import recipes
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM
 from gimbal.report.files import deterministic

@@ -11,7 +11,7 @@ from torch.distributions import Normal
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import MOVE
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.behavior_cloning import BehaviorCloning
 from gimbal.learning.updates.implicit_q import ImplicitQ, expectile_loss
 from gimbal.learning.updates.soft_actor_critic import ANYWHERE, HERE, THERE, Conservative, SoftActorCritic
@@ -56,11 +56,11 @@ def learner(update, spec):
 
 
 def prepared(made, batch):
-    return made.method.survey(made.models, made.prepare(batch))[0]
+    return made.update.survey(made.models, made.prepare(batch))[0]
 
 
 def losses(made, batch):
-    return {loss.of[0]: loss for loss in made.method.losses(made.models, prepared(made, batch))}
+    return {loss.of[0]: loss for loss in made.update.losses(made.models, prepared(made, batch))}
 
 
 def gradient(loss, model):
@@ -220,7 +220,7 @@ def test_a_value_that_is_the_same_for_all_actions_is_the_volume_of_them():
             weight.zero_()
     surveyed = prepared(made, batch)
     q_KM = made.models["critic"](batch.decisions.observation_NSO[:, 0], batch.decisions.action_NSA[:, 0])
-    gap_K = made.method.conservative.penalty(made.models, surveyed, q_KM)
+    gap_K = made.update.conservative.penalty(made.models, surveyed, q_KM)
     torch.testing.assert_close(gap_K, torch.full((K,), 2 * 2 * math.log(2)), atol=0.15, rtol=0)
 
 

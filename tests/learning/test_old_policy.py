@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import small_run
 
 from gimbal.engines.native import Native
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.proximal.interruption import Interruption
 from gimbal.learning.proximal.old_policy import OldPolicyLost
 from gimbal.learning.proximal.sampling_version import SamplingVersion

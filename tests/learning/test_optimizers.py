@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
 from small import Shallow, small_run
 
 from gimbal import recipes
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.optimizers import AdamW, Alike, Rounded, Together
 from gimbal.objectives.masks.curvature_mask import CurvatureMask
 from gimbal.report.files import deterministic

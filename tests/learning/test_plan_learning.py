@@ -10,7 +10,7 @@ from test_offline_control import gradient
 
 from gimbal import recipes
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.plan_learning import EARNED, IN_PLAN, LEVEL, PlanLearning
 from gimbal.policies.control import Steps
 from gimbal.policies.drafted_plan import DraftedPlan

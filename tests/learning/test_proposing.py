@@ -15,7 +15,7 @@ from gimbal.critics.actions import ActionValues
 from gimbal.engines.episodes import Episodes
 from gimbal.environments.gym import Gymnasium
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.dyna import Dyna
 from gimbal.learning.updates.edited_flow import EDIT, EditedFlow
 from gimbal.learning.updates.flow_q import NEXT, START, TIME
@@ -103,7 +103,7 @@ def test_its_values_are_those_of_iql_bit_for_bit():
         ImplicitQ(critic=CRITIC, expectile=0.8, gamma=0.9, optimization=PLAIN),
         seed=0,
     )
-    own = Learner(WEIGHED.load(1), replace(implicit().method), seed=0)
+    own = Learner(WEIGHED.load(1), replace(implicit().update), seed=0)
     for learner in (own, other):
         for _ in range(3):
             learner.step(learner.prepare(batch))
@@ -302,7 +302,7 @@ def test_the_step_is_the_same_however_it_is_cut_into_micro_batches(make):
     for tokens in (16384, 2):
         rates = replace(PLAIN, optimizer="sgd", microbatch_tokens=tokens)
         made = make()
-        learner = Learner(made.policy, replace(made.method, optimization=rates), seed=0)
+        learner = Learner(made.policy, replace(made.update, optimization=rates), seed=0)
         learner.step(learner.prepare(batch_of()))
         moved.append([weight.detach().clone() for weight in learner.policy.parameters()])
     torch.testing.assert_close(*moved, atol=1e-6, rtol=1e-5)

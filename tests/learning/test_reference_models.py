@@ -13,7 +13,7 @@ from small import Shallow, other_words, small_run
 
 from gimbal import recipes
 from gimbal.advantages import Distillation
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.objectives import KLPenalty
 from gimbal.ops import TokenMean
 from gimbal.policies.token import CausalLM

@@ -80,7 +80,7 @@ def test_the_loss_is_the_likelihood_of_the_first_prediction_and_the_noise_that_o
     batch = ready(learner, drawn())
     noise, level = batch.facts[NOISE][:, 0], batch.facts[LEVEL][:, 0]
     assert noise.shape == (8, 2, 4) and set(level.tolist()) == {0, 1}
-    loss, steps = next(learner.method.losses(learner.models, batch)), batch.decisions
+    loss, steps = next(learner.update.losses(learner.models, batch)), batch.decisions
     seen, action = steps.observation_NSO[:, 0], steps.action_NSA[:, 0]
     target = torch.cat([steps.final_NO - seen, batch.reward_NS], -1)
     normal = (target - world.targets.mean_O) / world.spread_T
@@ -105,8 +105,8 @@ def test_noise_does_not_depend_on_how_a_batch_is_cut():
     learner = Learner(policy.load(1), ModelLearning(), seed=0)
     learner.prepare(drawn(20, seed=5, move=-1))
     batch = ready(learner, drawn())
-    whole = next(learner.method.losses(learner.models, batch)).value
-    parts = [next(learner.method.losses(learner.models, batch.select(rows))).value for rows in torch.arange(8).split(3)]
+    whole = next(learner.update.losses(learner.models, batch)).value
+    parts = [next(learner.update.losses(learner.models, batch.select(rows))).value for rows in torch.arange(8).split(3)]
     torch.testing.assert_close(sum(parts), whole)
 
 

@@ -12,7 +12,7 @@ from small import Shallow, small_run
 
 from gimbal.dataflow.packing import pack
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.objectives import ClippedRatio, KLPenalty
 from gimbal.objectives.regularisers.convex_kl import ConvexKL
 from gimbal.objectives.surrogates.moving_clip import MovingClip

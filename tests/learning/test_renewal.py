@@ -8,7 +8,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import small_run
 
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.renewal import RenewedReference
 from gimbal.objectives.regularisers.convex_kl import ConvexKL
 from gimbal.runtime.local import Trainer

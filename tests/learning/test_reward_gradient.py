@@ -16,7 +16,7 @@ from gimbal import recipes
 from gimbal.engines.base import Request, drained
 from gimbal.engines.denoising import Denoising
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.cached_steps import CachedSteps
 from gimbal.learning.updates.gradient_steps import GradientSteps
 from gimbal.learning.updates.reward_gradient import NOISE, PLACE, RewardGradient, climbed
@@ -167,7 +167,7 @@ def test_without_noise_a_path_is_what_diffusers_steps_to(made_by):
     with torch.no_grad():
         for time in theirs.timesteps:
             x_ND = theirs.step(policy.model(x_ND, time.expand(ROWS)).sample, time, x_ND).prev_sample
-        mine_ND = learner.method.steps.walked(
+        mine_ND = learner.update.steps.walked(
             policy, batch.decisions, list(range(STEPS)), STEPS - 1, DenoiserPolicy.found
         )
     torch.testing.assert_close(mine_ND, x_ND, atol=1e-6, rtol=1e-5)
@@ -180,7 +180,7 @@ def test_the_path_walked_again_by_the_weights_that_drew_it_is_the_recorded_one(m
     policy = made_by()
     learner, batch = learner_of(policy, FULL), batch_of(policy, sampler)
     with torch.no_grad():
-        walked_ND = learner.method.steps.walked(
+        walked_ND = learner.update.steps.walked(
             policy, batch.decisions, list(range(STEPS)), STEPS - 1, DenoiserPolicy.found
         )
     torch.testing.assert_close(walked_ND, batch.decisions.sample_ND, atol=1e-6, rtol=1e-5)

@@ -78,7 +78,7 @@ def test_a_block_counts_by_its_mean_slope_among_those_of_its_episode():
 
 
 def surveyed(learner, batch):
-    return learner.method.survey(learner.models, learner.prepare(batch))[0]
+    return learner.update.survey(learner.models, learner.prepare(batch))[0]
 
 
 def test_the_loss_counts_each_number_and_each_rollout_so():

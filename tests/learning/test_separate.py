@@ -17,7 +17,7 @@ from gimbal import api, config
 from gimbal.cli import main
 from gimbal.dataflow.packing import pack
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.separate import SeparateWeights, by_role, owners
 from gimbal.learning.weight_sync.memory import Memory
 from gimbal.learning.weight_sync.receipts import NotDelivered

@@ -14,7 +14,7 @@ from gimbal import recipes
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import IMPORTANCE, MOVE, each
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.soft_actor_critic import ACTS, NEXT, SoftActorCritic
 from gimbal.policies.control import Steps
 from gimbal.policies.gaussian import Gaussian
@@ -89,7 +89,7 @@ def test_losses_and_gradients_are_those_of_the_equations():
     """Each loss is asked for before anything moves; the reference is torch's distributions and plain means over transitions."""
     learner = learner_of(gamma=0.9, alpha=0.3)
     batch = learner.prepare(doubled(batch_of()))
-    batch, _ = learner.method.survey(learner.models, batch)
+    batch, _ = learner.update.survey(learner.models, batch)
     policy, critic, mask_NS = learner.policy, learner.models["critic"], batch.mask_NS
     seen, action, reward, after, ended = transitions(batch)
     alpha = 0.3
@@ -110,7 +110,7 @@ def test_losses_and_gradients_are_those_of_the_equations():
     expected["temperature"] = -log_alpha * (logp1.detach() - 2).mean()
     # One loss has both: neither term has a gradient of the other's weights.
     both = expected["policy"] + expected["temperature"]
-    losses = list(learner.method.losses(learner.models, batch))
+    losses = list(learner.update.losses(learner.models, batch))
     assert [loss.of for loss in losses] == [("critic",), ("policy", "temperature")]
     assert float(losses[1].value.detach()) == pytest.approx(float(both.detach()), rel=1e-4)
     assert float(losses[0].value.detach()) == pytest.approx(float(expected["critic"].detach()), rel=1e-4)
@@ -123,10 +123,10 @@ def test_losses_and_gradients_are_those_of_the_equations():
 
 def test_decisions_one_by_one_lose_what_they_lose_in_rows():
     learner = learner_of()
-    batch = learner.method.survey(learner.models, learner.prepare(doubled(batch_of())))[0]
+    batch = learner.update.survey(learner.models, learner.prepare(doubled(batch_of())))[0]
     single, _ = each(batch)
     assert single.shape == (11, 1) and batch.shape == (5, 3)
-    for one, other in zip(*(learner.method.losses(learner.models, rows) for rows in (single, batch)), strict=True):
+    for one, other in zip(*(learner.update.losses(learner.models, rows) for rows in (single, batch)), strict=True):
         assert one.of == other.of and one.metrics == pytest.approx(other.metrics, rel=1e-5)
         assert float(one.value.detach()) == pytest.approx(float(other.value.detach()), rel=1e-5)
 
@@ -282,8 +282,8 @@ def losses_of(critic, rows=None, **changes):
     """The first step's, and its subset's networks."""
     update = SoftActorCritic(critic=critic, optimization=PLAIN, **changes)
     learner = Learner(POLICY.load(1).double(), update, critic=critic.load(2).double(), seed=0)
-    batch = learner.method.survey(learner.models, learner.prepare(doubled(batch_of() if rows is None else rows)))[0]
-    return learner, batch, list(learner.method.losses(learner.models, batch))
+    batch = learner.update.survey(learner.models, learner.prepare(doubled(batch_of() if rows is None else rows)))[0]
+    return learner, batch, list(learner.update.losses(learner.models, batch))
 
 
 def test_a_subset_of_all_networks_has_the_critic_loss_of_none_and_the_policy_climbs_the_mean():
@@ -316,8 +316,8 @@ def test_a_target_takes_the_least_of_its_subset_drawn_anew_for_each_move():
             models = learner.models
             next_KO = batch.decisions.next_NSO[batch.mask_NS]
             logprob = models.policy.sample(next_KO, batch.facts[NEXT][batch.mask_NS])[1]
-            reward, discount = learner.method.backed(batch)
-            y = learner.method._target(models, batch)
+            reward, discount = learner.update.backed(batch)
+            y = learner.update._target(models, batch)
             lasting = discount > 0
             own = (y - reward + logprob + 2 * math.log(1.5))[lasting]
         assert own.max() - own.min() < 1e-4, "one subset for all rows of a move"
@@ -370,7 +370,7 @@ def test_errors_are_of_the_loss_and_weights_of_rows_act_on_the_critic_alone(reci
     half = 0.5 if recipe == "dqn" else 1.0
 
     def first(batch):
-        return next(learner.method.losses(learner.models, batch))
+        return next(learner.update.losses(learner.models, batch))
 
     assert first(batch).metrics[name] == pytest.approx(half * float(error_N.square().mean()), rel=1e-5)
     weight_N = torch.rand(16)
@@ -379,7 +379,7 @@ def test_errors_are_of_the_loss_and_weights_of_rows_act_on_the_critic_alone(reci
     assert weighed.metrics == first(batch).metrics, "figures are of all rows alike"
     if recipe == "sac":
         losses = [
-            [float(loss.value.detach()) for loss in learner.method.losses(learner.models, x)]
+            [float(loss.value.detach()) for loss in learner.update.losses(learner.models, x)]
             for x in (batch, batch.with_columns({IMPORTANCE: weight_N[:, None]}))
         ]
         assert losses[0][0] != losses[1][0] and losses[0][1] == losses[1][1]

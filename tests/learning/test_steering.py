@@ -11,7 +11,7 @@ from test_offline_control import batch_of, gradient, losses, parts, prepared
 from gimbal import recipes
 from gimbal.critics.actions import ActionValues
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.soft_actor_critic import ACTS, NEXT
 from gimbal.learning.updates.steered_flow import PASSED, SteeredFlow
 from gimbal.policies.best_of import BestOf
@@ -75,7 +75,7 @@ def test_dsrl_is_its_equations():
         torch.testing.assert_close(found[name].value, expected, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(gradient(found[name].value, model), gradient(expected, model), rtol=1e-3, atol=1e-5)
     assert found["latent"].metrics["latent/error"] == pytest.approx(of_latent.item() / 2, rel=1e-5)
-    errors = learner.method.errors(models, prepared(learner, batch))
+    errors = learner.update.errors(models, prepared(learner, batch))
     torch.testing.assert_close(errors, (models["critic"](seen, action) - y[:, None]).abs().mean(-1))
 
 

@@ -11,7 +11,7 @@ from test_learned_worlds import INSIDE, POLICY, drawn
 from gimbal import recipes
 from gimbal.dataflow.replay.transitions import FRESH
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.dqn import DQN
 from gimbal.learning.updates.feasibility import FeasibilityGuided
 from gimbal.learning.updates.flow_q import START, TIME
@@ -40,7 +40,7 @@ def learner_of(update=SMALL, policy=POLICY, shown=None):
 
 def ready(made, batch):
     batch = made.prepare(batch)
-    return batch, made.method.survey(made.models, batch)[0]
+    return batch, made.update.survey(made.models, batch)[0]
 
 
 def moved(update, policy=POLICY, batches=3):
@@ -62,7 +62,7 @@ def test_the_flow_learns_the_way_to_what_was_recorded():
     start, time = (facts[f"{TRANSITIONS}/{name}"][:, 0] for name in (START, TIME))
     at = (1 - time) * start + time * x.clamp(-10, 10)
     expected = (flow.flow.net(torch.cat([at, time], -1)) - (x.clamp(-10, 10) - start)).square().mean()
-    found = next(made.method.losses(made.models, surveyed))
+    found = next(made.update.losses(made.models, surveyed))
     assert found.of == (TRANSITIONS,)
     torch.testing.assert_close(found.value, expected)
 
@@ -88,7 +88,7 @@ def test_half_of_the_steps_are_where_the_flow_leads_from_noise():
     kept = surveyed.select((~taken).nonzero()[:, 0])
     assert torch.equal(transitions(kept), transitions(batch)[~taken])
     # What is learned from a step is of the step that stands there.
-    reward_K, discount_K = made.method.inside.backed(surveyed)
+    reward_K, discount_K = made.update.inside.backed(surveyed)
     torch.testing.assert_close(reward_K, surveyed.reward_NS[:, 0])
     torch.testing.assert_close(discount_K, 0.9 * (~steps.terminated_N).float())
 
@@ -121,7 +121,7 @@ def test_a_drawn_step_has_no_recorded_action_to_imitate():
     inside = TD3(critic=INSIDE.critic, delay=1, imitation=Imitation(alpha=0.0), optimization=INSIDE.optimization)
     made = learner_of(replace(SMALL, inside=inside, share=1.0), policy)
     _, surveyed = ready(made, drawn())
-    loss = list(made.method.losses(made.models, surveyed))[-1]
+    loss = list(made.update.losses(made.models, surveyed))[-1]
     steps = steps_of(surveyed)
     apart = (policy.load(1).mode(steps.observation_NSO[:, 0]) - steps.action_NSA[:, 0]) / BOUND
     torch.testing.assert_close(loss.value, apart.square().mean())
@@ -194,7 +194,7 @@ def test_guided_draws_are_nearer_to_the_policy_the_more_they_are_pulled():
     apart = []
     for guidance in (0.0, 0.5, 1.0, 2.0):
         made = learner_of(replace(SMALL, inside=IMITATES, share=1.0, guidance=guidance), FIXED)
-        apart.append(made.method.survey(made.models, made.prepare(drawn()))[1]["synthetic/off_policy"])
+        apart.append(made.update.survey(made.models, made.prepare(drawn()))[1]["synthetic/off_policy"])
     assert apart == sorted(apart, reverse=True) and apart[-1] < 0.5 * apart[0], apart
 
 

@@ -11,7 +11,7 @@ from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import AHEAD, FRESH, MOVE, split
 from gimbal.engines.episodes import Episodes
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.dqn import DQN
 from gimbal.learning.updates.off_policy import BACKED, Explore
 from gimbal.learning.updates.td3 import SMOOTHING, TD3
@@ -62,8 +62,8 @@ def dqn(spec=CHOICES, **changes):
 
 
 def losses(learner, batch):
-    batch, _ = learner.method.survey(learner.models, learner.prepare(batch))
-    return batch, list(learner.method.losses(learner.models, batch))
+    batch, _ = learner.update.survey(learner.models, learner.prepare(batch))
+    return batch, list(learner.update.losses(learner.models, batch))
 
 
 def test_td3_is_its_equations():
@@ -101,8 +101,8 @@ def test_ddpg_is_without_smoothing_and_delay():
     learner = td3(smoothing=0.0, delay=1)
     batch = learner.prepare(real())
     louder = batch.with_columns({SMOOTHING: 100 * batch.facts[SMOOTHING]})
-    surveyed = [learner.method.survey(learner.models, one)[0] for one in (batch, louder)]
-    one, other = (next(learner.method.losses(learner.models, each)).value for each in surveyed)
+    surveyed = [learner.update.survey(learner.models, one)[0] for one in (batch, louder)]
+    one, other = (next(learner.update.losses(learner.models, each)).value for each in surveyed)
     assert torch.equal(one, other)
 
 
@@ -138,9 +138,9 @@ def test_what_is_prepared_once_for_all_moves_is_what_each_would_find(n):
     moves = list(learner._minibatches(prepared, 0))
     assert [move.shape[0] for move in moves] == [2, 3, 1]
     for move, own in zip(moves, split(batch, [2, 3, 1]), strict=True):
-        surveyed, _ = learner.method.survey(learner.models, move)
+        surveyed, _ = learner.update.survey(learner.models, move)
         assert torch.equal(surveyed.facts["weight"], TokenMean()(own.mask_NS))
-        ours, theirs = learner.method.backed(move), learner.method.backed(own)
+        ours, theirs = learner.update.backed(move), learner.update.backed(own)
         assert BACKED in move.facts and BACKED not in own.facts
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 

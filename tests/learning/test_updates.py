@@ -12,7 +12,7 @@ from torch import nn
 from gimbal.advantages import ReturnToGo
 from gimbal.composition import AbstractRemembering
 from gimbal.learning.learner import Learner, NotFinite
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.base import AbstractUpdate, Loss, Models, ModelSpec
 from gimbal.learning.updates.policy_gradient import PolicyGradient
 from gimbal.objectives import KLPenalty, Reinforce
@@ -159,14 +159,14 @@ def test_what_a_part_remembers_moves_once_a_step_and_comes_back_with_the_run():
         return metrics | learner.control(metrics)
 
     learner = Learner(Line(), update)
-    assert learner.method == update
+    assert learner.update == update
     first = step(learner)
-    past = learner.method.regularisers[0].past
+    past = learner.update.regularisers[0].past
     assert past == (0.5 + first["mean"]) / 2 == first["memory/regularisers.0.past"]
     other = Learner(copy.deepcopy(learner.policy), update)
     state = copy.deepcopy(learner.save_state())
     other.load_state(state)
-    assert other.method == learner.method
+    assert other.update == learner.update
     assert step(other)["memory/regularisers.0.past"] == step(learner)["memory/regularisers.0.past"] != past
     assert torch.equal(other.policy.w, learner.policy.w)
     del state["parts"]["regularisers.0"]

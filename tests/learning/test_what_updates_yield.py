@@ -15,7 +15,7 @@ from test_updates import Line, batch_of
 from gimbal.advantages import ReturnToGo
 from gimbal.config.own import OwnError
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import AdamW
+from gimbal.learning.optimization import AdamW
 from gimbal.learning.updates.base import AbstractUpdate, Loss, ModelSpec
 from gimbal.learning.updates.policy_gradient import PolicyGradient
 from gimbal.objectives.base import AbstractObjective

@@ -11,7 +11,7 @@ from small import Shallow
 
 from gimbal.advantages import ReturnToGo
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.policy_gradient import PolicyGradient
 from gimbal.objectives import ExactKL, KLPenalty, Reinforce
 from gimbal.policies.token import Tokens

@@ -12,7 +12,7 @@ from small import small_run
 
 from gimbal.engines.native import Native, NativeEngine
 from gimbal.engines.receipts import tensors
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.weight_sync.receipts import NotDelivered, Receipts
 from gimbal.learning.weight_sync.sparse import Sparse
 from gimbal.policies.lora import LoRA, merged

@@ -10,7 +10,7 @@ from gimbal.policies.paths import PATHS
 from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.pendulum import pendulum
 from gimbal.report.console import Console
-from gimbal.report.doctor import judged
+from gimbal.report.doctor import diagnosis_of
 from gimbal.report.files import METRICS, drawn
 from gimbal.report.record import Record
 from gimbal.runtime import compose
@@ -34,7 +34,7 @@ def test_a_control_run_has_returns_and_steps(recipe, tmp_path, capsys, single_th
     assert "return " in said and "env steps/s " in said
     assert "tok/s" not in said and "pass" not in said and "reward " not in said
     assert ("mismatch " in said) == ("|p - p'|" in said) == (recipe is cartpole)
-    assert not [sign.name for sign in judged(Record(tmp_path / "run")).signs]
+    assert not [sign.name for sign in diagnosis_of(Record(tmp_path / "run")).signs]
 
 
 def test_what_a_density_cannot_be_steered_by_is_refused():

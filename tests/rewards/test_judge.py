@@ -320,7 +320,7 @@ def test_in_a_run_the_judge_may_fail_and_the_run_goes_on(single_thread):
     assert lost["rollouts/judge_unparsable"] > 0 and lost["rollouts/judge_failed"] > 0
     whole = sum(count for reason, count in lost.items() if "/" not in reason)
     apart = sum(count for reason, count in lost.items() if "/" in reason)
-    assert trained + apart + 4 * whole + 4 * len(trainer.pipeline.store) == trainer.pipeline.generated["rollouts"]
+    assert trained + apart + 4 * whole + 4 * len(trainer.pipeline.ready) == trainer.pipeline.generated["rollouts"]
 
 
 def test_a_judge_that_never_answers_ends_the_run_with_its_reason(single_thread):

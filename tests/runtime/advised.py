@@ -56,7 +56,7 @@ from gimbal.dataflow.replay.recent import Recent
 from gimbal.dataflow.replay.swarm import Swarm
 from gimbal.dataflow.staleness import DropStale, Pace, Reweight
 from gimbal.engines.native import Native
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.proximal.snapshots import Snapshots
 from gimbal.objectives import EntropyBonus, ExactKL, KLPenalty, SequenceRatio, TruncatedWeight, ValueLoss

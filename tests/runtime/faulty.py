@@ -218,9 +218,7 @@ def pipeline_over(engine, scorer, *, k, surplus="wait"):
         filters=[],
         sampling=sampling,
     )
-    pipeline = Pipeline(
-        parts, Pace(max_staleness=k, groups_per_step=2), ahead="ready", seed=0, max_empty_batches=1000, surplus=surplus
-    )
+    pipeline = Pipeline(parts, Pace().start(k, 2), ahead="ready", seed=0, max_empty_batches=1000, surplus=surplus)
     pipeline.oversampling = 1.0 if surplus == "wait" else 2.0
     return pipeline
 
@@ -250,18 +248,16 @@ def drive(pipeline, versions, *, k, between=lambda version: None, sync: Abstract
                 ages[age] += 1
                 assert age <= k, f"group {group.index} is {age} versions old"
     assert max(consumed.values()) == 1, "a group was trained on twice"
-    there = {*pipeline.expected, *pipeline.scoring, *pipeline.store}
-    assert len(there) == len(pipeline.expected) + len(pipeline.scoring) + len(pipeline.store), (
-        "a group is in two places"
-    )
-    missing = set(range(pipeline.dispatched)) - set(consumed) - there
+    assert not set(consumed) & set(pipeline.outstanding), "a group that was trained on is still outstanding"
+    missing = set(range(pipeline.dispatched)) - set(consumed) - set(pipeline.outstanding)
     assert len(missing) == pipeline.drops.total(), f"groups {sorted(missing)} are lost; dropped were {pipeline.drops}"
     if not isinstance(engine, PoolEngine):
         return batches
     open_ = {*engine.ledger.held, *engine.ledger.waiting} | {item.key for item in engine.inbox}
-    arrived = {(group, sample) for group, samples in pipeline.arrived.items() for sample in samples}
+    drawing = {index: flight for index, flight in pipeline.outstanding.items() if flight.state == "drawing"}
+    arrived = {(group, sample) for group, flight in drawing.items() for sample in flight.results}
     arrived |= {item.key for item in pipeline.uncollected}
-    wanted = {(group, sample) for group in pipeline.expected for sample in range(3)}
+    wanted = {(group, sample) for group in drawing for sample in range(3)}
     assert open_ | arrived | {r.key for r in engine.entered} == wanted and not open_ & arrived
     return {"batches": batches, "ages": ages, "repeated": engine.ledger.repeated, "consumed": len(consumed)}
 

@@ -57,7 +57,7 @@ from gimbal.environments.digit_sums import DigitSums
 from gimbal.environments.shared_sums import SumStages
 from gimbal.environments.split import Split
 from gimbal.learning.kinds import OtherKind
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.interruption import Interruption
 from gimbal.learning.proximal.recompute import Recompute

@@ -15,7 +15,7 @@ from gimbal.advantages import GroupNormalized
 from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, Plan
 from gimbal.engines.native import Native
 from gimbal.environments.dataset import Rows
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.objectives import ClippedRatio
 from gimbal.policies.base import AbstractPolicySpec, Family
 from gimbal.policies.token import CausalLM, Sampling, TokenPolicy

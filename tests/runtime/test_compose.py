@@ -11,7 +11,7 @@ from small import small_run
 from gimbal.advantages import GAE, DiscrepancyPenalty, GroupCentered, GroupNormalized, KLReward, LeaveOneOut, Whitened
 from gimbal.controllers import Lagrangian
 from gimbal.critics.mlp import ValueMLP
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.objectives import EntropyBonus, KLPenalty, MaskedWeight, Reinforce, SequenceRatio, ValueLoss
 from gimbal.ops import SequenceMean

@@ -37,7 +37,7 @@ from gimbal.engines.unmasking import Unmasking
 from gimbal.environments.conditions import Conditions
 from gimbal.environments.gym import Gymnasium
 from gimbal.learning.guardian import Guardian
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.updates.adversarial_flow import AdversarialFlow

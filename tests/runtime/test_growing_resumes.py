@@ -17,7 +17,8 @@ from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, Plan
 from gimbal.dataflow.budgets.seeded import Seeded
 from gimbal.dataflow.curricula.variance_sampled import VarianceSampled
 from gimbal.runtime import checkpoint
-from gimbal.runtime.local import run_local
+from gimbal.runtime.local import Trainer, run_local
+from gimbal.runtime.schedule import digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,38 @@ class OneByOneBudget(AbstractBudget):
         return [int(b.asked < 2 + b.group.index % 4) for b in begun]
 
 
+class InRounds(AbstractBudget):
+    rounds = True
+
+    def plan(self, tasks):
+        return [Plan(rollouts=2, max_length=4 * (1 + at % 2)) for at, _ in enumerate(tasks)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfTwoLengths(AbstractBudgetSpec):
+    """Short groups wait for the long ones of their round."""
+
+    def start(self, rollouts, max_length):
+        return InRounds()
+
+
+def test_it_goes_on_with_a_scored_group_that_waits_for_its_round(single_thread, tmp_path):
+    trainers = [Trainer(small_run(budget=OfTwoLengths(), max_staleness=1)) for _ in range(2)]
+    for trainer in trainers:
+        trainer.begin()
+    pipeline, other = (trainer.pipeline for trainer in trainers)
+    pipeline._dispatch(0)
+    while "scored" not in {flight.state for flight in pipeline.outstanding.values()}:
+        pipeline._go_on()
+    other.load_state_dict(checkpoint.load(trainers[0].save(tmp_path, {}))["pipeline"])
+    assert [(i, f.state) for i, f in other.outstanding.items()] == [
+        (i, f.state) for i, f in pipeline.outstanding.items()
+    ]
+    assert digest(pipeline.next_batch(0)[0]) == digest(other.next_batch(0)[0])
+    for trainer in trainers:
+        trainer.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", [OneByOne(), Seeded(inside=OneByOne(), threshold=0.05)], ids=["plain", "seeded"])
 def test_it_goes_on_with_a_group_half_grown(single_thread, tmp_path, budget):
@@ -53,7 +86,9 @@ def test_it_goes_on_with_a_group_half_grown(single_thread, tmp_path, budget):
     )
     run_local(run, tmp_path / "whole")
     held = [checkpoint.load(place)["pipeline"] for place in sorted((tmp_path / "whole" / "checkpoints").iterdir())]
-    growing = [any(asked > 2 for _, asked in state["rounds"].values()) for state in held[:-1]]
+    growing = [
+        any(one["growths"] and one["state"] != "ready" for one in state["outstanding"].values()) for state in held[:-1]
+    ]
     assert any(growing), "a group is cut off half grown"
     step, cut = 1 + growing.index(True), tmp_path / "cut"
     shutil.copytree(tmp_path / "whole", cut)

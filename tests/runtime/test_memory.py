@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, Qwen2Config
 from gimbal import cli, recipes
 from gimbal.engines.native import Native
 from gimbal.environments.dataset import Rows
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.runtime import memory

@@ -104,7 +104,7 @@ def test_unfinished_surplus_is_begun_anew(monkeypatch, k):
     pipeline.parts.engine.submit = lambda one: (given.append(one), submit(one))
     lose = pipeline._lose
     pipeline._lose = lambda index, reason: (
-        back.append((reason, pipeline.tasks.get(index), len(given))),
+        back.append((reason, pipeline.outstanding[index].task, len(given))),
         lose(index, reason),
     )
     try:
@@ -278,7 +278,9 @@ def test_what_a_member_raises_is_raised_where_the_run_is():
     try:
         with pytest.raises(ValueError, match="the answer key is gone"):
             drive(pipeline, 1, k=0)
-        assert pipeline.state_dict()["scoring"], "the group that broke it is kept for a run that resumes"
+        assert "scoring" in [one["state"] for one in pipeline.state_dict()["outstanding"].values()], (
+            "the group that broke it is kept for a run that resumes"
+        )
     finally:
         closed(pipeline)
 

@@ -24,7 +24,7 @@ from small import denoising_run, distilled_run, masked_run, small_run
 from gimbal import cli
 from gimbal.engines.base import AbstractEngineSpec
 from gimbal.engines.native import Native
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.weight_sync.receipts import NotDelivered
 from gimbal.learning.weight_sync.sparse import Sparse
 from gimbal.ops.activity import doing
@@ -32,7 +32,7 @@ from gimbal.runtime import checkpoint
 from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.members import Judge, Sampler
 from gimbal.runtime.ray import Ray, RayBackend
-from gimbal.runtime.replay import compared, replayed
+from gimbal.runtime.repeat import compared, replayed
 from gimbal.workflows.fixed_splits import FixedSplits
 from gimbal.workflows.single import SingleTurn
 
@@ -289,7 +289,7 @@ def test_a_dead_learner_resumes_from_its_checkpoint_and_its_run_is_replayed(sing
     process.wait()
     found = checkpoint.newest(directory)
     stored = checkpoint.load(found)["pipeline"]
-    outstanding = set(stored["version_at_dispatch"])
+    outstanding = set(stored["outstanding"])
     assert outstanding, "the store goes with the checkpoint"
     steps = int(found.name[-6:]) + 3
     run = small(max_staleness=2, steps=steps, runtime=Ray(workers=2))

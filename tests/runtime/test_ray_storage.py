@@ -67,7 +67,7 @@ def test_a_lost_node_is_named_and_the_run_goes_on_with_the_rest(two_nodes):
     finally:
         trainer.close()
     assert sum(note.startswith("worker") for note in notes) == 1, notes
-    there = {*pipeline.expected, *pipeline.scoring, *pipeline.store}
+    there = set(pipeline.outstanding)
     assert max(consumed.values()) == 1 and not pipeline.drops
     assert {*consumed, *there} == set(range(pipeline.dispatched)) and not there & consumed.keys()
 

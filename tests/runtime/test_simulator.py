@@ -295,8 +295,9 @@ def test_given_the_lengths_of_a_real_run_it_takes_the_same_decode_steps_at_the_s
                 ages.update((version - rollout.version_S).tolist())
         batches.append(ages)
     pipeline = trainer.pipeline
-    stored = {index: dict(enumerate(group.rollouts)) for index, group in pipeline.store.items()}
-    for index, rollouts in (stored | pipeline.arrived).items():
+    held = {index: dict(enumerate(group.rollouts)) for index, group in pipeline.ready.items()}
+    held |= {index: flight.results for index, flight in pipeline.outstanding.items() if index not in held}
+    for index, rollouts in held.items():
         lengths |= {(index, sample): rollout.length for sample, rollout in rollouts.items()}
     trainer.close()
     plan = Setup(

@@ -14,7 +14,7 @@ from gimbal.advantages import GroupNormalized
 from gimbal.dataflow.packing import pack
 from gimbal.engines.native import Native
 from gimbal.learning.learner import Learner
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.policy_gradient import PolicyGradient
 from gimbal.objectives import ClippedRatio
 from gimbal.policies.token import CausalLM

@@ -130,7 +130,7 @@ def test_losses_of_noised_samples_are_told_their_past(policy, update):
     )
     batch = pack([group])
     learner = Learner(copy.deepcopy(policy), update, first=lambda: copy.deepcopy(policy))
-    batch = learner.method.survey(learner.models, learner.prepare(batch))[0]
+    batch = learner.update.survey(learner.models, learner.prepare(batch))[0]
     assert batch.decisions.given_ND.shape == (6, 2, 8, 8)
 
     def values(given_ND):

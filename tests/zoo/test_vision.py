@@ -21,7 +21,7 @@ from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
 from gimbal.engines.vllm import VLLM
 from gimbal.environments.dataset import Rows
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM, Sampling, Tokens
 from gimbal.records import Task

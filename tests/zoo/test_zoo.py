@@ -18,7 +18,7 @@ from small import small_run
 from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
 from gimbal.environments.dataset import Rows
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.policies.lora import LoRA, merged
 from gimbal.policies.token import CausalLM, Sampling, TokenPolicy
 from gimbal.runtime.local import run_local

@@ -99,7 +99,6 @@ def show(argv: Sequence[str]) -> int:
 
     from gimbal import config, recipes
     from gimbal.config.expected import describe
-    from gimbal.config.parts import shown_fields
 
     asked = argv[0]
     known = {name.lower(): name for name in [*config.catalogue(), *recipes.names()]}
@@ -120,7 +119,7 @@ def show(argv: Sequence[str]) -> int:
     elif dataclasses.is_dataclass(thing):
         hints = typing.get_type_hints(thing)
         print()
-        table({item.name: f"{describe(hints[item.name])}{_default(item)}" for item in shown_fields(thing)})
+        table({item.name: f"{describe(hints[item.name])}{_default(item)}" for item in dataclasses.fields(thing)})
     return 0
 
 
@@ -153,7 +152,6 @@ def fields_page(run: object, recipe: str) -> str:
 
     from gimbal.config import paths
     from gimbal.config.expected import describe
-    from gimbal.config.parts import shown_fields
 
     lines = [f"gimbal train {recipe} [key=value ...]"]
     for prefix, part in {"": run, **paths(run)}.items():
@@ -166,7 +164,7 @@ def fields_page(run: object, recipe: str) -> str:
         ]
         hints = typing.get_type_hints(type(part))
         source = "\n".join(inspect.getsource(cls) for cls in type(part).__mro__ if cls.__module__.startswith("gimbal."))
-        for item in shown_fields(part):
+        for item in dataclasses.fields(part):
             value = vars(part)[item.name]
             shown = type(value).__name__ + "(...)" if dataclasses.is_dataclass(value) else repr(value)
             comment = re.search(rf"^ +{item.name}: .*?  (# .*)$", source, re.MULTILINE)

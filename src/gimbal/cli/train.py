@@ -119,7 +119,7 @@ def _terminable() -> Iterator[None]:
 def _replay(arguments: Arguments) -> int:
     from gimbal import api, config
     from gimbal.runtime import directories
-    from gimbal.runtime.replay import compared, replayed
+    from gimbal.runtime.repeat import compared, replayed
     from gimbal.runtime.run import AbstractRun
 
     if arguments.words or arguments.overrides or not set(arguments.flags) <= {"replay", "runs", "name"}:

@@ -45,7 +45,6 @@ FLOATS = ("inf", "infinity", "nan")  # numbers written as names
 YAML = {"true": True, "false": False, "none": None, "null": None}  # as typed, inside or outside a part
 MOST_SHOWN = 80  # characters shown of a refused value
 MOST = 3.4e38  # largest finite number: float32's, since it may become one
-OF_RUN = {"of": "run"}  # metadata of a part's field that the run sets from its own
 _LOADING: list[Path] = []  # user files being imported, innermost last
 
 
@@ -200,7 +199,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        named = ((f.name, vars(value)[f.name]) for f in shown_fields(value) if f.init)
+        named = ((f.name, vars(value)[f.name]) for f in dataclasses.fields(value) if f.init)
         return {"class": label(type(value)), **{name: plain(item) for name, item in named}}
     if isinstance(value, Path):
         return str(value)
@@ -209,11 +208,6 @@ def plain(value: Any) -> Any:
     raise ValueError(
         f"a {type(value).__name__} cannot be saved with the run; a part's fields are plain values or parts"
     )
-
-
-def shown_fields(part: Any) -> list[dataclasses.Field[Any]]:
-    """The fields of a part or its class, except those that the run sets."""
-    return [item for item in dataclasses.fields(part) if "of" not in item.metadata]
 
 
 def unboxed(value: Any) -> Any:

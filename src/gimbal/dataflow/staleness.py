@@ -20,33 +20,21 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from gimbal.composition import ABSORBS_DISCREPANCY, BALANCES, AbstractPart, Advice, Composition, Refusal, Verdict
-from gimbal.config.parts import OF_RUN
 from gimbal.objectives.base import DISCREPANCY, AbstractCorrection, AbstractObjective
 from gimbal.records import Group, TrainBatch
 
 
-@dataclass(frozen=True, kw_only=True)
-class AbstractStaleness(AbstractPart, ABC):
-    """A rule. The run gives it its own ``max_staleness`` and ``prompts_per_step``; ``bounded`` is whether no age exceeds k.
+class AbstractStaleness(ABC):
+    """A rule with k and B: the live half of an ``AbstractStalenessSpec``, without a state of its own."""
 
-    ``admission`` = a: how many versions ahead samplers may be, at most k. Below k, long rollouts still have k versions to finish, and
-    fewer batches wait in line. None: k. 0: synchronous.
-    """
-
-    admission: int | None = None
-    # Set by the run, and shown there.
-    max_staleness: int = field(default=0, repr=False, metadata=OF_RUN)
-    groups_per_step: int = field(default=1, repr=False, metadata=OF_RUN)
-
-    bounded: ClassVar[bool] = True
-
-    def over(self, max_staleness: int, groups_per_step: int) -> AbstractStaleness:
-        """The rule for these k and B."""
-        return replace(self, max_staleness=max_staleness, groups_per_step=groups_per_step)
+    def __init__(self, admission: int | None, max_staleness: int, groups_per_step: int) -> None:
+        self.max_staleness, self.groups_per_step = max_staleness, groups_per_step
+        ahead = max_staleness if admission is None else min(admission, max_staleness)
+        self.capacity = (ahead + 1) * groups_per_step  # the most finished groups that may wait
 
     @abstractmethod
     def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
@@ -64,12 +52,6 @@ class AbstractStaleness(AbstractPart, ABC):
     def room(self, outstanding: int) -> int:
         """How many more groups may be dispatched now."""
         return max(0, self.capacity - outstanding)
-
-    @property
-    def capacity(self) -> int:
-        """(a + 1) B: the most finished groups that may wait."""
-        ahead = self.max_staleness if self.admission is None else min(self.admission, self.max_staleness)
-        return (ahead + 1) * self.groups_per_step
 
     def wanted(self, stored: int, flying: int, oversampling: float) -> int:
         """How many more groups to dispatch if some will be dropped: each open place is requested ``oversampling`` times.
@@ -104,24 +86,51 @@ class AbstractStaleness(AbstractPart, ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pace(AbstractStaleness):
+class AbstractStalenessSpec(AbstractPart, ABC):
+    """A rule as a recipe names it; ``bounded`` is whether no age exceeds k.
+
+    ``admission`` = a: how many versions ahead samplers may be, at most k. Below k, long rollouts still have k versions to finish, and
+    fewer batches wait in line. None: k. 0: synchronous.
+    """
+
+    admission: int | None = None
+
+    bounded: ClassVar[bool] = True
+
+    @abstractmethod
+    def start(self, max_staleness: int, groups_per_step: int) -> AbstractStaleness:
+        """``max_staleness`` and ``groups_per_step``: the run's own k and prompts_per_step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace(AbstractStalenessSpec):
     """Takes the finished groups that were dispatched first, as long as all others can still be used in time; drops nothing.
 
     k = 0 is the synchronous loop: B groups are dispatched, all are consumed, the weights move, the next B are dispatched.
     """
 
+    def start(self, max_staleness: int, groups_per_step: int) -> Paced:
+        return Paced(self.admission, max_staleness, groups_per_step)
+
+
+class Paced(AbstractStaleness):
     def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
         return self._paced(stored, outstanding, version)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wait(AbstractStaleness):
+class Wait(AbstractStalenessSpec):
     """Takes the B groups that were dispatched first, once all of them are finished; drops nothing.
 
     Batches consist of the same tasks regardless of timing. The cost: one long rollout blocks the learner even if another batch is
     ready. k = 1 with a learner slower than the samplers is one-step-off training.
     """
 
+    def start(self, max_staleness: int, groups_per_step: int) -> InOrder:
+        return InOrder(self.admission, max_staleness, groups_per_step)
+
+
+class InOrder(AbstractStaleness):
     def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
         chosen = sorted(outstanding)[: self.groups_per_step]
         full = len(chosen) == self.groups_per_step and set(chosen) <= set(stored)
@@ -129,12 +138,17 @@ class Wait(AbstractStaleness):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Withhold(AbstractStaleness):
+class Withhold(AbstractStalenessSpec):
     """Dispatches tasks in waves of (a + 1) B groups, the next once the last is used up; drops nothing.
 
     The learner never waits for more than a batch of the current wave; the samplers run empty at the end of each.
     """
 
+    def start(self, max_staleness: int, groups_per_step: int) -> InWaves:
+        return InWaves(self.admission, max_staleness, groups_per_step)
+
+
+class InWaves(AbstractStaleness):
     def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
         return self._paced(stored, outstanding, version)
 
@@ -144,18 +158,14 @@ class Withhold(AbstractStaleness):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DropStale(AbstractStaleness):
+class DropStale(AbstractStalenessSpec):
     """Takes the finished groups that were dispatched first; drops those with a decision older than k as ``stale``.
 
     Long rollouts become too old, so training selects against them: see ``selection/`` in the metrics.
     """
 
-    def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
-        return self._earliest(stored)
-
-    def stale(self, group: Group, version: int) -> bool:
-        counted = [r.version_S[r.mask_S] for r in group.rows]
-        return any(len(version_K) and version - int(version_K.min()) > self.max_staleness for version_K in counted)
+    def start(self, max_staleness: int, groups_per_step: int) -> StaleDropped:
+        return StaleDropped(self.admission, max_staleness, groups_per_step)
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if whole.run.max_staleness > 0:
@@ -164,14 +174,34 @@ class DropStale(AbstractStaleness):
             )
 
 
+class StaleDropped(AbstractStaleness):
+    def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
+        return self._earliest(stored)
+
+    def stale(self, group: Group, version: int) -> bool:
+        counted = [r.version_S[r.mask_S] for r in group.rows]
+        return any(len(version_K) and version - int(version_K.min()) > self.max_staleness for version_K in counted)
+
+
 @dataclass(frozen=True, kw_only=True)
-class MaskStale(AbstractStaleness):
+class MaskStale(AbstractStalenessSpec):
     """Takes the finished groups that were dispatched first; decisions older than k count in rewards and advantages, but get no
     gradient.
 
     A group with nothing left is dropped as ``stale``. The early decisions of long rollouts are never trained.
     """
 
+    def start(self, max_staleness: int, groups_per_step: int) -> StaleMasked:
+        return StaleMasked(self.admission, max_staleness, groups_per_step)
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        for part in whole.doing(BALANCES):
+            yield Refusal(
+                f"MaskStale takes old decisions out of rollouts, and {type(part).__name__} sums whole ones: staleness=Pace()"
+            )
+
+
+class StaleMasked(AbstractStaleness):
     def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
         return self._earliest(stored)
 
@@ -183,15 +213,9 @@ class MaskStale(AbstractStaleness):
         young_NS = version - batch.column("version_NS", self) <= self.max_staleness
         return replace(batch, mask_NS=batch.mask_NS & young_NS)
 
-    def fits(self, whole: Composition) -> Iterator[Verdict]:
-        for part in whole.doing(BALANCES):
-            yield Refusal(
-                f"MaskStale takes old decisions out of rollouts, and {type(part).__name__} sums whole ones: staleness=Pace()"
-            )
-
 
 @dataclass(frozen=True, kw_only=True)
-class Reweight(AbstractStaleness):
+class Reweight(AbstractStalenessSpec):
     """Takes the finished groups that were dispatched first, with decisions of any age; k only limits how many groups are outstanding.
 
     The age is not bounded. Old decisions are corrected by importance weights, so the run must have some.
@@ -199,8 +223,8 @@ class Reweight(AbstractStaleness):
 
     bounded: ClassVar[bool] = False
 
-    def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
-        return self._earliest(stored)
+    def start(self, max_staleness: int, groups_per_step: int) -> Unbounded:
+        return Unbounded(self.admission, max_staleness, groups_per_step)
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not weighed(whole):
@@ -211,6 +235,11 @@ class Reweight(AbstractStaleness):
         yield Advice(
             "Reweight drops the bound: decisions older than max_staleness are trained on at any age (see staleness/max)"
         )
+
+
+class Unbounded(AbstractStaleness):
+    def batch(self, stored: Sequence[int], outstanding: Mapping[int, int], version: int) -> list[int]:
+        return self._earliest(stored)
 
 
 def weighed(whole: Composition) -> bool:

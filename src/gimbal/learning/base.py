@@ -97,7 +97,7 @@ class AbstractLearner(AbstractTrained):
 
     @property
     @abstractmethod
-    def method(self) -> AbstractUpdate:
+    def update(self) -> AbstractUpdate:
         """The update with the controllers' present values in place."""
 
     @abstractmethod

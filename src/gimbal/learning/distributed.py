@@ -328,8 +328,8 @@ class Leader(AbstractLocalLearner):
         return self.member.learner.version
 
     @property
-    def method(self) -> AbstractUpdate:
-        return self.member.learner.method
+    def update(self) -> AbstractUpdate:
+        return self.member.learner.update
 
     def prepare(self, batch: TrainBatch) -> TrainBatch:
         return self._all("prepare", batch)
@@ -388,16 +388,16 @@ class Leader(AbstractLocalLearner):
 
 def _refused(learner: Learner) -> Learner:
     """The learner, unless it does what cannot be done in shards."""
-    method = learner.method
-    if not isinstance(method, AbstractPolicyGradient):
+    update = learner.update
+    if not isinstance(update, AbstractPolicyGradient):
         # It may call more of the policy than ``evaluate``, and only that gathers the shards.
         raise ValueError(
-            f"a learner in several processes takes the steps of a policy gradient, but this run learns by {type(method).__name__}: "
+            f"a learner in several processes takes the steps of a policy gradient, but this run learns by {type(update).__name__}: "
             "start it without torchrun"
         )
-    if "score_norm_N" in column_needs(method):
+    if "score_norm_N" in column_needs(update):
         raise ValueError(
-            f"{type(method.advantage).__name__} reads score_norm_N, a gradient of each row apart, which a learner in several "
+            f"{type(update.advantage).__name__} reads score_norm_N, a gradient of each row apart, which a learner in several "
             "processes does not take: train in one, or use another advantage"
         )
     return learner

@@ -46,17 +46,17 @@ from gimbal.records import Group, TrainBatch
 class Learner(AbstractLocalLearner):
     """The policy being trained, the other models of its update, and the number of steps taken (``version``).
 
-    ``method`` is the update; a policy-gradient run is one itself. ``models`` are those the update cannot or should not make, by name
-    (``critic=...``, ``reference=...``), and ``separate`` those of roles with weights of their own; ``first`` makes the initial policy
-    of the run. ``temperature`` is the sampling temperature. ``total_steps`` is where a decaying learning rate ends; ``seed`` orders
-    minibatches; ``ranks`` are the processes that share the work. ``begins`` are weights of another run that models begin with, by
-    name; None: ``load_state`` follows, of a run that has begun.
+    ``update`` says what learns from what; a policy-gradient run is one itself. ``models`` are those it cannot or should not make, by
+    name (``critic=...``, ``reference=...``), and ``separate`` those of roles with weights of their own; ``first`` makes the initial
+    policy of the run. ``temperature`` is the sampling temperature. ``total_steps`` is where a decaying learning rate ends; ``seed``
+    orders minibatches; ``ranks`` are the processes that share the work. ``begins`` are weights of another run that models begin with,
+    by name; None: ``load_state`` follows, of a run that has begun.
     """
 
     def __init__(
         self,
         policy: AbstractPolicy,
-        method: AbstractUpdate,
+        update: AbstractUpdate,
         *,
         temperature: float = 1.0,
         total_steps: int = 0,
@@ -69,18 +69,18 @@ class Learner(AbstractLocalLearner):
     ) -> None:
         self.policy, self.ranks = policy, ranks
         self.total_steps, self.seed = total_steps, seed
-        self._method = method
-        self.control_state: dict[str, State] = {path: rule.init() for path, rule in method.controllers.items()}
-        self.memories = memories(method)
-        moves_the_policy(method)
+        self._update = update
+        self.control_state: dict[str, State] = {path: rule.init() for path, rule in update.controllers.items()}
+        self.memories = memories(update)
+        moves_the_policy(update)
         given = {**models, **(separate or {}), POLICY: policy}
-        self.models = assembled(self.method, given, first=first, temperature=temperature, ranks=ranks, seed=seed)
+        self.models = assembled(self.update, given, first=first, temperature=temperature, ranks=ranks, seed=seed)
         self.models.parts |= self.memories  # saved and resumed like the parts' other state
-        self.loop = None if method.stability is None else Loop(method.stability, self.models)
+        self.loop = None if update.stability is None else Loop(update.stability, self.models)
         self.reports: Metrics = {}  # metrics of the current batch from its preparation
         if begins is not None:
             self.models.begin(begins)
-            method.begun(self.models)
+            update.begun(self.models)
 
     @property
     def version(self) -> int:
@@ -91,63 +91,63 @@ class Learner(AbstractLocalLearner):
         return {name: OfPolicy(self.models[name]) for name in dict.fromkeys(self.models.owners.values())}
 
     @property
-    def method(self) -> AbstractUpdate:
-        """The method with the controllers' current values and its parts' remembered state in place."""
-        method = self._method
+    def update(self) -> AbstractUpdate:
+        """The update with the controllers' current values and its parts' remembered state in place."""
+        update = self._update
         for path, state in self.control_state.items():
-            method = replace_at(method, path, state["value"])
+            update = replace_at(update, path, state["value"])
         for path, memory in self.memories.items():
-            method = replace_at(method, path, get_at(method, path).recalling(memory.state))
-        return method
+            update = replace_at(update, path, get_at(update, path).recalling(memory.state))
+        return update
 
     def prepare(self, batch: TrainBatch) -> TrainBatch:
         """The batch with the columns that its update needs (policy gradient: anchor, reference, values, shaped rewards, advantages)."""
-        batch, self.reports = self.method.prepare(self.models, batch.to(self.models.device))
+        batch, self.reports = self.update.prepare(self.models, batch.to(self.models.device))
         return batch
 
     def arrived(self, group: Group) -> None:
         """A group starts waiting for its batch."""
-        self.method.arrived(self.models, group)
+        self.update.arrived(self.models, group)
 
     def before_update(self, held: Callable[[], Sequence[Group]]) -> None:
         """The step is about to move the weights; ``held`` gives everything that they and older ones sampled for later steps."""
-        self.method.before_update(self.models, held)
+        self.update.before_update(self.models, held)
 
     def step(self, batch: TrainBatch) -> Metrics:
         """Train on one prepared batch: ``epochs`` x ``minibatches`` passes of the update's losses, then version + 1."""
-        method = self.method
-        if self.loop is None or method.stability is None:
+        update = self.update
+        if self.loop is None or update.stability is None:
             metrics = self._passes(batch)
         else:
-            self.loop.rule = method.stability  # which controllers may move
+            self.loop.rule = update.stability  # which controllers may move
             metrics = self.loop.step(batch, lambda: self._passes(batch))
             if "loop/attempted" not in metrics:  # a step that was not finite set no rate
-                optimization = method.optimization
+                optimization = update.optimization
                 scheduled = optimization.learning_rate * optimization.factor(self.version, self.total_steps)
                 for group in self.models.optimizers[POLICY].param_groups:
                     group["lr"] = scheduled * metrics["loop/factor"]
         self.models.version += 1
-        ended = method.stepped(self.models, batch)
+        ended = update.stepped(self.models, batch)
         times = {f"time/{name}": seconds for name, seconds in self.models.seconds.items()}
         self.models.seconds.clear()
         own = {f"lr/{name}": self.models.optimizers[name].param_groups[0]["lr"] for name in self.separate}
         return metrics | self.reports | ended | times | {"lr": self.learning_rate} | own
 
     def errors(self, batch: TrainBatch) -> Float[Tensor, " N"]:
-        return self.method.errors(self.models, batch)
+        return self.update.errors(self.models, batch)
 
     def _passes(self, batch: TrainBatch) -> Metrics:
         """All updates of the weights on one batch; returns the mean of each metric over them."""
-        method = self.method
+        update = self.update
         collected: dict[str, list[float]] = defaultdict(list)
-        for epoch in range(method.optimization.epochs):
+        for epoch in range(update.optimization.epochs):
             for minibatch in self._minibatches(batch, epoch):
-                for facts in method.stages(minibatch):
+                for facts in update.stages(minibatch):
                     metrics: Metrics = {}
                     for loss in self._backward(minibatch.with_columns(facts)):
                         metrics |= loss.metrics
                         metrics |= self._move(loss.of, metrics)
-                        method.moved(self.models, metrics)
+                        update.moved(self.models, metrics)
                     for name, value in metrics.items():
                         collected[name].append(value)
         return {name: float(np.mean(values)) for name, values in collected.items()}
@@ -173,19 +173,19 @@ class Learner(AbstractLocalLearner):
 
     def _backward(self, minibatch: TrainBatch) -> Iterator[Loss]:
         """Each loss of the minibatch once its gradient is computed; the caller takes the optimiser step before it asks for the next."""
-        method, models = self.method, self.models
-        minibatch, surveyed = method.survey(models, minibatch)
-        tokens, whole = method.optimization.microbatch_tokens, method.whole_groups()
+        update, models = self.update, self.models
+        minibatch, surveyed = update.survey(models, minibatch)
+        tokens, whole = update.optimization.microbatch_tokens, update.whole_groups()
         micros = self.ranks.micro_batches(minibatch, tokens, policy=models.policy, whole_groups=whole)
         # In lockstep: the second losses of all micro-batches make the second optimiser step.
-        under_way = [begun(method, models, micro) for micro in micros]
+        under_way = [begun(update, models, micro) for micro in micros]
         while True:
             found: Metrics = defaultdict(float)
             loss = None
             for losses in under_way:
                 if (loss := next(losses, None)) is None:
                     return
-                self._descend(accepted(method, models, loss))
+                self._descend(accepted(update, models, loss))
                 for name, value in loss.metrics.items():
                     found[name] += value
             assert loss is not None, "a minibatch has at least one micro-batch"
@@ -212,12 +212,12 @@ class Learner(AbstractLocalLearner):
             loss.value.backward(inputs=trained if others else None)
         # A loss of 0 may be of decisions that do not count. Any other that reaches no weight would never train anything.
         if own != 0 and all(weight.grad is None for weight in trained):
-            raise without_gradient(self._method, loss)
+            raise without_gradient(self._update, loss)
 
     def _move(self, names: Sequence[str], metrics: Mapping[str, float]) -> Metrics:
-        method, models = self.method, self.models
+        update, models = self.update, self.models
         # Created again only if a controller may have changed one of their settings.
-        specs = models.specs if method is self._method else method.models()
+        specs = models.specs if update is self._update else update.models()
         chosen = {name: specs[name].optimizer for name in names}
         norms: dict[str, float] = {}
         for name, optimizer in chosen.items():
@@ -228,7 +228,7 @@ class Learner(AbstractLocalLearner):
                 raise NotFinite(
                     f"the gradient norm of step {self.version + 1} is {norms[name]} ({name}); the update was not applied"
                 )
-        factor = method.optimization.factor(self.version, self.total_steps) * method.step_factor(metrics)
+        factor = update.optimization.factor(self.version, self.total_steps) * update.step_factor(metrics)
         for name, optimizer in chosen.items():
             assert optimizer is not None
             own = factor
@@ -253,10 +253,10 @@ class Learner(AbstractLocalLearner):
 
     def control(self, metrics: Mapping[str, float]) -> Metrics:
         """Let parts remember the step just taken, and controllers move their coefficients by it; returns what both are at now."""
-        method = self.method
+        update = self.update
         for path, memory in self.memories.items():
-            memory.state = self._after(path, get_at(method, path), memory.state, metrics)
-        for path, rule in self._method.controllers.items():
+            memory.state = self._after(path, get_at(update, path), memory.state, metrics)
+        for path, rule in self._update.controllers.items():
             self.control_state[path] = self._after(f"controllers.{path}", rule, self.control_state[path], metrics)
         told = {f"control/{path}": state["value"] for path, state in self.control_state.items()}
         for path, memory in self.memories.items():
@@ -279,14 +279,14 @@ class Learner(AbstractLocalLearner):
 
     def close(self) -> None:
         """Let other processes end, if there are any."""
-        self._method.close(self.models)
+        self._update.close(self.models)
 
     @property
     def learning_rate(self) -> float:
         return self.models.optimizers[POLICY].param_groups[0]["lr"]
 
     def _minibatches(self, batch: TrainBatch, epoch: int) -> Iterator[TrainBatch]:
-        if (counts := self.method.moves(batch)) is not None:
+        if (counts := self.update.moves(batch)) is not None:
             yield from split(batch, counts) if counts else ()
             return
         for rows in self._minibatch_rows(batch, epoch):
@@ -294,7 +294,7 @@ class Learner(AbstractLocalLearner):
 
     def _minibatch_rows(self, batch: TrainBatch, epoch: int) -> Sequence[Tensor | None]:
         """Rows of each minibatch: whole groups if there are enough, so that rows that share a prompt or are compared stay together."""
-        count = min(self.method.optimization.minibatches, batch.shape[0])
+        count = min(self.update.optimization.minibatches, batch.shape[0])
         if count == 1:
             return [None]
         label_N = torch.arange(batch.shape[0])

@@ -33,7 +33,7 @@ _HERE = Path(__file__).parent
 FILES = (".yaml", ".yml", ".json")  # that name a recipe
 # Kinds of parts that answer one question in any recipe: Pace is also in core recipes, but still answers staleness.
 _KINDS = {
-    "staleness": {"AbstractStaleness", "AbstractAnchor", "AbstractCorrection"},
+    "staleness": {"AbstractStalenessSpec", "AbstractAnchor", "AbstractCorrection"},
     "mismatch": {"AbstractCorrection"},
     "data": {"AbstractCurriculumSpec", "AbstractBudgetSpec"},
     "agents": {"AbstractWorkflow", "AbstractTool"},

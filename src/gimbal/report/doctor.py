@@ -126,10 +126,10 @@ def diagnose(directory: Path) -> Diagnosis:
     record = Record(directory)
     if not record.rows and record.stopped is None:
         raise ValueError(f"{directory} has neither metrics nor a record of why it stopped: let it finish a step first")
-    return judged(record)
+    return diagnosis_of(record)
 
 
-def judged(record: Record) -> Diagnosis:
+def diagnosis_of(record: Record) -> Diagnosis:
     """The diagnosis of a recorded run."""
     fallen = [_fall(record, change) for change in record.fallen]
     ill = bool(fallen) or record.flat or record.stopped is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gimbal.report.arms import BOOKKEEPING, RunOnDisk, arms
-from gimbal.report.doctor import judged
+from gimbal.report.doctor import diagnosis_of
 from gimbal.report.files import DRAWN, Summary, cost, duration
 from gimbal.report.held_out import SMALLER, figures, measures, smaller
 from gimbal.report.loop import account
@@ -143,7 +143,7 @@ def signs(metrics: Columns, recipe: Mapping[str, Any], record: Record, told: str
     def sign(what: str, bad: bool, text: str) -> None:
         found.append({"what": what, "bad": bad, "text": text})
 
-    for doctors in judged(record).signs:
+    for doctors in diagnosis_of(record).signs:
         sign(doctors.name, True, doctors.evidence)
     fell = bool(record.fallen) or " fell from " in told
     if fell and not record.fallen:

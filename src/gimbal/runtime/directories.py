@@ -210,7 +210,7 @@ def alone(directory: Path) -> Iterator[None]:
 
 def changed(run: AbstractRun, directory: Path) -> str:
     """How the run differs from the one that wrote its newest checkpoint, and what that means; "" if it does not."""
-    from gimbal.learning.method import Optimization
+    from gimbal.learning.optimization import Optimization
     from gimbal.runtime.run import AbstractRun
 
     newest = checkpoint.newest_whole(directory, lambda passed: None, config.RECIPE_FILE)

@@ -176,14 +176,14 @@ def held_out_loss(
         raise ValueError(
             "no held-out row has a written answer that counts; add others with held_out=FILE, or held_out=none"
         )
-    method, models = learner.method, learner.models
+    update, models = learner.update, learner.models
     loss, shares = 0.0, list[float]()
     with torch.no_grad():
-        batch, _ = method.prepare(models, pack(kept).to(models.device))
-        batch, _ = method.survey(models, batch)
-        tokens, whole = method.optimization.microbatch_tokens, method.whole_groups()
+        batch, _ = update.prepare(models, pack(kept).to(models.device))
+        batch, _ = update.survey(models, batch)
+        tokens, whole = update.optimization.microbatch_tokens, update.whole_groups()
         for micro in learner.ranks.micro_batches(batch, tokens, policy=models.policy, whole_groups=whole):
-            found = next(iter(method.losses(models, micro)))
+            found = next(iter(update.losses(models, micro)))
             loss += float(found.value)
             shares += [found.metrics[PAIRS]] if PAIRS in found.metrics else []
     return HeldOutLoss(loss=loss, accuracy=sum(shares) if shares else None)

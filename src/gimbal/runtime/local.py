@@ -21,7 +21,7 @@ from gimbal import durable
 from gimbal.config.own import started
 from gimbal.dataflow.packing import pack
 from gimbal.dataflow.replay.base import AbstractStore
-from gimbal.dataflow.replay.peers import judged as judged_anew
+from gimbal.dataflow.replay.peers import rescored
 from gimbal.engines.base import FORK, Unserved
 from gimbal.engines.episodes import Episodes
 from gimbal.environments.tables import Rewritten
@@ -36,7 +36,7 @@ from gimbal.nested import get_at
 from gimbal.records import Group, Rollout, TrainBatch
 from gimbal.report.causes import repeat_metrics, sample_metrics, surprise_metrics
 from gimbal.report.console import Console
-from gimbal.report.doctor import judged
+from gimbal.report.doctor import diagnosis_of
 from gimbal.report.files import BEST, LAST, METRICS, ROLLOUTS, SCHEDULE, STOPPED, SUMMARY, JsonLines, Summary, stopped
 from gimbal.report.gradient import gradient_metrics
 from gimbal.report.metrics import replay_metrics, role_metrics, rollout_metrics, staleness_metrics, tree_metrics
@@ -126,7 +126,7 @@ class Trainer:
                 note=self.note,
                 least=run.learns.fewest(),
             ),
-            run.staleness.over(run.max_staleness, run.prompts_per_step),
+            run.staleness.start(run.max_staleness, run.prompts_per_step),
             ahead=run.ahead,
             seed=run.seed,
             max_empty_batches=run.max_empty_batches,
@@ -168,12 +168,12 @@ class Trainer:
         self._deliver()  # first, because unfinished rollouts need an engine with weights
         self.pipeline.load_state_dict(saved["pipeline"])
         self.store.load_state_dict(saved["store"])
-        for group in self.pipeline.store.values():
+        for group in self.pipeline.ready.values():
             self.learner.arrived(group)
         for name, one in self.deliveries.items():
             one.resume(states[name]["proof"])
         self._saved = None  # it takes as much memory as the run itself
-        self._checked(lambda one: one.proof.resumed(one.engine, self.learner.version))
+        self._check_each(lambda one: one.proof.resumed(one.engine, self.learner.version))
 
     def advance(self) -> tuple[Metrics, list[Group], TrainBatch]:
         """One learner step: (its metrics, the groups it received, the same as rows that it trained on or kept for later)."""
@@ -182,22 +182,22 @@ class Trainer:
             raise self.unserved
         version, start = self.learner.version, time.perf_counter()
         # A policy gradient's controllers reach the whole run.
-        present = self.learner.method if isinstance(self.run, Run) else self.run
+        present = self.learner.update if isinstance(self.run, Run) else self.run
         self.pipeline.oversampling = get_at(present, "oversampling")
         before = self._computed
         groups, seen = self.pipeline.next_batch(version)
         computed = None if before is None else (self._computed or 0) - before
-        self._checked(lambda one: one.proof.receipts.heard(one.engine))  # what a wrong sampler drew is not trained on
+        self._check_each(lambda one: one.proof.receipts.heard(one.engine))  # a wrong sampler's data is not trained on
         self._rest()
         came = sum(len(group.episodes) for group in groups)
         # Injected losses and duplicates come after the pipeline's own counts, which must not see them.
         groups = self.faults.carried(groups, self.run.seed)
         carried = sample_metrics(groups, came)
-        groups = self.store.join(groups, version, partial(judged_anew, self.run, self.policy, self.rewards, version))
+        groups = self.store.join(groups, version, partial(rescored, self.run, self.policy, self.rewards, version))
         for group in groups:
             self.pipeline.selection.replayed(group)
         generated, fresh = time.perf_counter(), pack(groups)
-        batch = self.pipeline.pace.trained(self.learner.prepare(self.store.take(fresh)), version)
+        batch = self.pipeline.staleness.trained(self.learner.prepare(self.store.take(fresh)), version)
         # The last moment at which the weights that sampled these groups still exist.
         self.learner.before_update(self.pipeline.held)
         metrics = self.learner.step(batch)
@@ -230,9 +230,9 @@ class Trainer:
         if not any(reward.by_place for reward in self.run.rewards):  # else equal texts may score differently
             metrics |= repeat_metrics(seen)
         metrics |= surprise_metrics(family, seen or groups) | of_all(self.rewards, seen or groups, "reward/")
-        if isinstance(self.learner.method, AbstractPolicyGradient):
-            method, same = self.learner.method, groups if self.run.store.same_rows else ()
-            metrics |= gradient_metrics(method, same, batch, version, densities=family.densities)
+        update, same = self.learner.update, groups if self.run.store.same_rows else ()
+        if isinstance(update, AbstractPolicyGradient):
+            metrics |= gradient_metrics(update, same, batch, version, densities=family.densities)
         metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
         metrics |= {f"drops/{reason}": float(count) for reason, count in self.pipeline.drops.items()}
         metrics |= self.pipeline.selection.metrics(judged=judged) | role_metrics(batch)
@@ -289,19 +289,19 @@ class Trainer:
         """Whether the learner uses the sampler's memory while it trains."""
         return self.run.devices is not None and self.run.devices.turns
 
-    def _still(self) -> Metrics:
-        return self._checked(lambda one: one.proof.receipts.still(one.engine))
+    def _check_unchanged(self) -> Metrics:
+        return self._check_each(lambda one: one.proof.receipts.still(one.engine))
 
     def _rest(self) -> None:
         """Compare the sampler's weights before they are offloaded."""
         if self.turns:
-            self._still()
+            self._check_unchanged()
             self.engine.rest()
 
     def _served(self) -> Metrics:
         """Deliver the new version and prove it. If that fails, the next step reports it: this one is complete and can be saved."""
         try:
-            lasting = {} if self.turns else self._still()
+            lasting = {} if self.turns else self._check_unchanged()
             self._deliver()
             return {**self._proved(), **{name: value for name, value in lasting.items() if value}}
         except Unserved as error:
@@ -309,9 +309,9 @@ class Trainer:
             return {}
 
     def _proved(self) -> Metrics:
-        return self._checked(lambda one: one.prove(self.learner.version))
+        return self._check_each(lambda one: one.prove(self.learner.version))
 
-    def _checked(self, check: Callable[[Delivery], Metrics | None]) -> Metrics:
+    def _check_each(self, check: Callable[[Delivery], Metrics | None]) -> Metrics:
         """Run a check on the delivery of every model."""
         return self.faults.proof(lambda: ChainMap(*(check(one) or {} for one in self.deliveries.values())))
 
@@ -491,7 +491,7 @@ class TrainingSession:
         summary.save(self.directory / SUMMARY)  # last, for who finds it takes the run for finished
         self.trackers.log(trainer.learner.version, summary.after)
         self.console.verdict(summary)
-        diagnosis = judged(Record(self.directory))
+        diagnosis = diagnosis_of(Record(self.directory))
         if diagnosis.signs:
             self.console.alarm(diagnosis.text())
         if run.faults is not None:

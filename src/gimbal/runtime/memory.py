@@ -15,7 +15,7 @@ from gimbal.engines.drafting.base import AbstractDrafter
 from gimbal.engines.drafting.draft_model import DraftModel
 from gimbal.engines.drafting.self_speculation import SelfSpeculation
 from gimbal.engines.native import Native
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.optimizers import stacks
 from gimbal.learning.ranks import several
 from gimbal.learning.updates.policy_gradient import REFERENCE, AbstractPolicyGradient

@@ -1,20 +1,20 @@
 """The rollout half of the loop, in one thread; deterministic where its engine and its scorer are.
 
-    curriculum -> budget -> engine -> group -> rewards -> filters -> store -> batch for the learner
+    curriculum -> budget -> engine -> group -> rewards -> filters -> ready -> batch for the learner
                     more? <-------------------- scored
 
 Every dispatched rollout comes out exactly once: trained on, dropped with a counted reason, or in a group dropped with one. A
 sample that the engine drops leaves its group to the others. What waits for what:
 
     dispatch  waits for room: at most (a + 1) B groups outstanding           unblocked by a learner step or a drop
-    batch     waits for B stored groups and for the rule of staleness        unblocked by engine and scorer finishing groups
+    batch     waits for B ready groups and for the rule of staleness         unblocked by engine and scorer finishing groups
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gimbal.config.own import numbers, wrong
@@ -50,41 +50,56 @@ class Parts:
     least: int = 1  # episodes a group must keep for the estimator, when samples are lost
 
 
+State = Literal["drawing", "scoring", "scored", "ready"]
+
+
+@dataclass(kw_only=True)
+class Flight:
+    """A group from its dispatch until a batch takes it or it is dropped.
+
+    drawing -> scoring -> scored (waits for its round) -> ready (waits for its batch), or back to drawing if the budget wants more.
+    """
+
+    task: Task
+    version: int  # the learner's at dispatch
+    round: int  # what was dispatched together may be given more only together
+    asked: int  # rollouts asked for so far
+    planned: int  # rollouts to arrive before it is scored
+    answers: int = 0  # to follow-ups of rewards, to arrive as well: the samples behind these
+    growths: int = 0  # how often it was given more
+    state: State = "drawing"
+    results: Mapping[int, Episode | Drop] = field(default_factory=dict)  # drawing: what has arrived, by sample
+    drawn: Group | None = None  # scoring, scored: all of that
+    group: Group | None = None  # scored: with its scores; ready: as the filters left it
+    lost: Mapping[str, int] = field(default_factory=dict)  # scored: rollouts that left it meanwhile, by reason
+
+
 class Pipeline:
     """Turns tasks into batches of B groups, none older than its staleness rule allows."""
 
     def __init__(
         self,
         parts: Parts,
-        pace: AbstractStaleness,
+        staleness: AbstractStaleness,
         *,
         ahead: Literal["ready", "full"],
         seed: int,
         max_empty_batches: int,
         surplus: Literal["wait", "recycle"] = "wait",
     ) -> None:
-        self.parts, self.pace, self.ahead, self.seed, self.surplus = parts, pace, ahead, seed, surplus
+        self.parts, self.staleness, self.ahead, self.seed, self.surplus = parts, staleness, ahead, seed, surplus
         # Of groups taken back, to be given out again before others; then what the curriculum gave of a round that is not whole yet.
         self.returned: deque[Task] = deque()
         self.version = -1  # the last learner step reported to curriculum and budget
         self.patience = Patience(
-            max_empty_batches * pace.groups_per_step,
+            max_empty_batches * staleness.groups_per_step,
             least=parts.least,
             rewards=[reward.name for reward in parts.rewards],
             note=parts.note,
         )
         self.dispatched = 0  # groups so far; the next group's index
-        self.version_at_dispatch: dict[int, int] = {}  # of every outstanding group
-        self.tasks: dict[int, Task] = {}  # of groups in flight
-        self.arrived: dict[int, dict[int, Episode | Drop]] = {}  # results so far of groups in flight
-        self.expected: dict[int, int] = {}  # rollouts of each group in flight, and answers to its follow-ups
-        self.planned: dict[int, int] = {}  # rollouts alone; further samples are answers
-        self.scoring: dict[int, Group] = {}  # with the scorer
-        # (its round, rollouts asked for so far) of each group that may still grow.
-        self.rounds: dict[int, tuple[int, int]] = {}
-        self.grown: Counter[int] = Counter()  # how often each of these has been given more
-        self.waiting: dict[int, tuple[Group, Scored]] = {}  # as drawn and as scored: for the rest of its round
-        self.store: dict[int, Group] = {}  # finished, scored, admitted, by index
+        # By index. One that enters a state goes to the end, so that those of a state are in the order in which they entered it.
+        self.outstanding: dict[int, Flight] = {}
         self.drops: Counter[str] = Counter()  # groups, by reason, and "rollouts/REASON", over the whole run
         self.generated = Counter[str]()  # rollouts and decisions drawn over the whole run
         self.bought = Counter[str]()  # decisions trained on, and groups whose scores differ, over the whole run
@@ -113,8 +128,10 @@ class Pipeline:
             if chosen := self._batch(version) or self._recycle(version):
                 break
             self._go_on()
-        batch = [self._consume(index) for index in chosen]
-        for group in batch:
+        ready = self.ready
+        batch = [ready[index] for index in chosen]
+        for index, group in zip(chosen, batch, strict=True):
+            del self.outstanding[index]
             self.selection.trained(group)
             self.bought["trained"] += sum(int(row.mask_S.sum()) for row in group.rows)
         # Figures of a step are about all that was scored for it; over the batch alone they would hide what filters took away.
@@ -149,9 +166,9 @@ class Pipeline:
 
     def _take(self, verdict: Scored) -> None:
         """A group that is scored waits for its round; one of which nothing is left is given up."""
-        drawn = self.scoring.pop(verdict.index)
         if isinstance(verdict.outcome, Group):
-            self.waiting[verdict.index] = drawn, verdict
+            flight = self._move(verdict.index, "scoring", "scored")
+            flight.group, flight.lost = verdict.outcome, verdict.lost
         else:
             self.finished += 1
             self._give_up(verdict.index, verdict.outcome.reason)
@@ -159,40 +176,37 @@ class Pipeline:
     def _grow(self) -> None:
         """Of each round whose groups are all scored: draw more of them, as the budget says, or admit them all."""
         rounds: dict[int, list[int]] = {}
-        for index, (number, _) in self.rounds.items() if self.waiting else ():
-            rounds.setdefault(number, []).append(index)
+        for index in sorted(self.outstanding) if self._in("scored") else ():
+            if self.outstanding[index].state != "ready":
+                rounds.setdefault(self.outstanding[index].round, []).append(index)
         for indices in rounds.values():
-            if not all(index in self.waiting for index in indices):
+            flights = [self.outstanding[index] for index in indices]
+            begun = [Begun(group=one.group, asked=one.asked) for one in flights if one.state == "scored" and one.group]
+            if len(begun) < len(flights):
                 continue
-            begun = [Begun(group=self._scored(index), asked=self.rounds[index][1]) for index in indices]
-            more = further(self.parts.budget, begun, self.grown)
+            more = further(self.parts.budget, begun, [flight.growths for flight in flights])
             for index, count in zip(indices, more, strict=True):
                 if count:
                     self._draw_more(index, int(count))
                 elif not any(more):
                     self._admit(index)
 
-    def _scored(self, index: int) -> Group:
-        outcome = self.waiting[index][1].outcome
-        assert isinstance(outcome, Group), index
-        return outcome
-
     def _draw_more(self, index: int, count: int) -> None:
         """Back to the engine: its rollouts so far have arrived, ``count`` are expected. All of them are scored again, together."""
-        task = self.parts.budget.asks(self._scored(index))
-        drawn, _ = self.waiting.pop(index)
-        if not isinstance(task, Task) or task.id != drawn.task.id:
-            raise wrong(self.parts.budget, "asks", task, f"the task {drawn.task.id!r}, perhaps with another prompt")
-        number, asked = self.rounds[index]
-        arrived: dict[int, Episode | Drop] = {episode.sample: episode for episode in drawn.episodes}
-        self.tasks[index], self.arrived[index] = drawn.task, arrived
-        self.planned[index] = self.expected[index] = len(drawn.episodes) + count
-        self.rounds[index] = number, asked + count
-        self.grown[index] += 1
-        self._submit(index, task, range(asked, asked + count), drawn.rollouts[0].sampling)
+        flight = self._move(index, "scored", "drawing")
+        drawn, group = flight.drawn, flight.group
+        assert drawn is not None and group is not None, index
+        task = self.parts.budget.asks(group)
+        if not isinstance(task, Task) or task.id != flight.task.id:
+            raise wrong(self.parts.budget, "asks", task, f"the task {flight.task.id!r}, perhaps with another prompt")
+        flight.results, flight.drawn, flight.group, flight.lost = {e.sample: e for e in drawn.episodes}, None, None, {}
+        flight.planned, flight.answers = len(drawn.episodes) + count, 0
+        samples = range(flight.asked, flight.asked + count)
+        flight.asked, flight.growths = samples.stop, flight.growths + 1
+        self._submit(index, task, samples, drawn.rollouts[0].sampling)
 
     def _dispatch(self, version: int) -> None:
-        wanted = self.pace.wanted(len(self.store), self._flying, self.oversampling)
+        wanted = self.staleness.wanted(len(self.ready), self._flying, self.oversampling)
         while len(self.returned) < wanted:
             # First what was taken back, or a curriculum's order would never be finished.
             self.returned.append(chosen(self.parts.curriculum))
@@ -203,12 +217,10 @@ class Pipeline:
         for task, plan in zip(tasks, planned, strict=True):
             self.returned.popleft()
             index, self.dispatched = self.dispatched, self.dispatched + 1
-            self.version_at_dispatch[index] = version
             self.selection.dispatched(index, self.generated["decisions"])
-            self.tasks[index], self.arrived[index], self.expected[index] = task, {}, plan.rollouts
-            self.planned[index] = plan.rollouts
-            self.rounds[index] = (first if self.parts.budget.rounds else index), plan.rollouts
-            self._submit(index, task, range(plan.rollouts), replace(self.parts.sampling, max_length=plan.max_length))
+            count, number = plan.rollouts, first if self.parts.budget.rounds else index
+            self.outstanding[index] = Flight(task=task, version=version, round=number, asked=count, planned=count)
+            self._submit(index, task, range(count), replace(self.parts.sampling, max_length=plan.max_length))
 
     def _submit(self, index: int, task: Task, samples: Sequence[int], sampling: AbstractSampling) -> None:
         # A rollout's stream follows from (seed, task, sample), whatever else is under way. A task that comes again has another seed:
@@ -220,17 +232,19 @@ class Pipeline:
     def _collect(self, finished: Finished) -> tuple[int, str] | None:
         """Store the result, and score its group once that is complete; returns (group, reason) if too little of it is left to score."""
         (index, sample), outcome = finished.key, finished.settled
+        flight = self.outstanding[index]
+        assert flight.state == "drawing", finished.key
         if isinstance(outcome, Drop) and outcome.said:
-            self.patience.broken(self.tasks[index], outcome)
-        arrived = self.arrived[index] = {**self.arrived[index], sample: outcome}
+            self.patience.broken(flight.task, outcome)
+        flight.results = {**flight.results, sample: outcome}  # another one: a saved state may hold the last
         given_up = None
-        if len(arrived) == self.expected[index] and not self._ask(index):
+        if len(flight.results) == flight.planned + flight.answers and not self._ask(index):
             group = self._group(index)
             if isinstance(group, Group):
                 self.parts.scorer.submit(group)  # a reward may raise, and then nothing must have changed
-                self.scoring[index] = group
-            del self.arrived[index], self.tasks[index], self.expected[index], self.planned[index]
-            self._left(Counter(one.reason for one in arrived.values() if isinstance(one, Drop)))
+                self._move(index, "drawing", "scoring").drawn = group
+            self._left(Counter(one.reason for one in flight.results.values() if isinstance(one, Drop)))
+            flight.results = {}
             if isinstance(group, Drop):
                 self.finished += 1
                 given_up = index, group.reason
@@ -240,14 +254,14 @@ class Pipeline:
 
     def _ask(self, index: int) -> bool:
         """Submit the follow-up questions of rewards about a complete group; False if there are none."""
-        drawn = self._group(index)
-        if isinstance(drawn, Drop) or self.expected[index] > self.planned[index]:
+        flight, drawn = self.outstanding[index], self._group(index)
+        if isinstance(drawn, Drop) or flight.answers:
             return False
         tasks = follow_ups(drawn, self.parts.rewards)
-        for sample, task in enumerate(tasks, start=self.rounds[index][1]):
+        for sample, task in enumerate(tasks, start=flight.asked):
             sampling = drawn.rollouts[0].sampling
             self.parts.engine.submit(Request(group=index, task=task, sample=sample, sampling=sampling, seed=self.seed))
-        self.expected[index] += len(tasks)
+        flight.answers = len(tasks)
         return bool(tasks)
 
     def _group(self, index: int) -> Group | Drop:
@@ -255,15 +269,16 @@ class Pipeline:
 
         A Drop where too few episodes are left for the estimator, or an answer that a reward needs was given up.
         """
-        arrived = [self.arrived[index][sample] for sample in sorted(self.arrived[index])]
-        drawn, answers = arrived[: self.planned[index]], arrived[self.planned[index] :]
+        flight = self.outstanding[index]
+        arrived = [flight.results[sample] for sample in sorted(flight.results)]
+        drawn, answers = arrived[: flight.planned], arrived[flight.planned :]
         episodes = tuple(one for one in drawn if isinstance(one, Episode))
         if not episodes:
             return Drop(Counter(one.reason for one in drawn if isinstance(one, Drop)).most_common(1)[0][0])
-        if len(episodes) < min(self.parts.least, self.planned[index]):
+        if len(episodes) < min(self.parts.least, flight.planned):
             # One rollout of a group has no baseline: its advantage would be 0 at best.
             return Drop("too_few")
-        group = Group(index=index, task=self.tasks[index], episodes=episodes)
+        group = Group(index=index, task=flight.task, episodes=episodes)
         texts = [answer.text for answer in answers if isinstance(answer, Episode)]
         if len(texts) < len(answers):
             # The reward would read another sample's answer in the place of the missing one.
@@ -272,20 +287,19 @@ class Pipeline:
 
     def _admit(self, index: int) -> None:
         """No more rollouts of it will be drawn: it is observed and filtered, and then waits for its batch."""
-        _, verdict = self.waiting.pop(index)
-        outcome = verdict.outcome
+        flight = self.outstanding[index]
+        outcome: Group | Drop | None = flight.group
         assert isinstance(outcome, Group), index
-        self._alone(outcome, self.rounds.pop(index)[1])
-        self.grown.pop(index, None)
+        self._alone(outcome, flight.asked)
         self.finished += 1
-        self._left(verdict.lost)
+        self._left(flight.lost)
         self.seen.append(outcome)
         self.bought["groups"] += bool(outcome.score_G.max() > outcome.score_G.min())
         self.selection.scored(outcome, self.generated["decisions"])
         # Before filters: a curriculum that saw only what is kept would take every task for half solved.
         self.parts.curriculum.observe(outcome)
         self.parts.budget.observe(outcome)
-        outcome = self.parts.fix(outcome, self.version_at_dispatch[index] + self.pace.max_staleness)
+        outcome = self.parts.fix(outcome, flight.version + self.staleness.max_staleness)
         for rule in self.parts.filters:
             if isinstance(outcome, Group):
                 before, outcome = outcome, rule(outcome)
@@ -300,22 +314,21 @@ class Pipeline:
         else:
             self.patience.passed()
             self.admitted += 1
-            self.store[index] = outcome
-            if len(self.store) > self.pace.capacity:  # only with oversampling; the latest dispatched, never the slowest
-                surplus = max(self.store)
-                del self.store[surplus]
-                self._lose(surplus, "surplus")
-            if index in self.store:
-                self.parts.arrived(self.store[index])
+            self._move(index, "scored", "ready")
+            flight.group, flight.drawn, flight.lost = outcome, None, {}
+            if len(self.ready) > self.staleness.capacity:  # only with oversampling
+                self._lose(max(self.ready), "surplus")  # the latest dispatched, never the slowest
+            if index in self.outstanding:
+                self.parts.arrived(outcome)
 
     def held(self) -> list[Group]:
         """Everything drawn that no batch has taken yet, unfinished rollouts too; not always whole groups."""
         single = [*self.parts.engine.partial_rollouts(), *self.uncollected]
         found = [(item.key[0], item.outcome) for item in single]
-        found += [(index, outcome) for index, arrived in self.arrived.items() for outcome in arrived.values()]
+        found += [(index, one) for index, flight in self.outstanding.items() for one in flight.results.values()]
         groups = [Group(index=i, task=e.task, episodes=(e,)) for i, e in found if isinstance(e, Episode)]
-        waiting = [drawn for drawn, _ in self.waiting.values()]
-        return [*groups, *self.scoring.values(), *waiting, *self.store.values()]
+        whole = [*self._in("scoring").values(), *self._in("scored").values()]
+        return [*groups, *(flight.drawn for flight in whole if flight.drawn), *self.ready.values()]
 
     def _count_lost(self, before: Group, after: Group | Drop, reason: str) -> None:
         """Rollouts that left a group which itself stays, and decisions that train no more in rollouts which stay."""
@@ -348,14 +361,28 @@ class Pipeline:
         return self.parts.curriculum, self.parts.budget
 
     @property
+    def ready(self) -> dict[int, Group]:
+        """What waits for a batch: scored and admitted."""
+        return {index: flight.group for index, flight in self._in("ready").items() if flight.group}
+
+    def _in(self, state: State) -> dict[int, Flight]:
+        return {index: flight for index, flight in self.outstanding.items() if flight.state == state}
+
+    def _move(self, index: int, before: State, after: State) -> Flight:
+        flight = self.outstanding[index] = self.outstanding.pop(index)
+        assert flight.state == before, (index, flight.state, before)
+        flight.state = after
+        return flight
+
+    @property
     def _flying(self) -> int:
         """Groups dispatched that are not admitted yet."""
-        return len(self.expected) + len(self.scoring) + len(self.waiting)
+        return len(self.outstanding) - len(self.ready)
 
     def _drop_stale(self, version: int) -> None:
-        for index in [index for index, group in self.store.items() if self.pace.stale(group, version)]:
-            del self.store[index]
-            self._lose(index, "stale")
+        for index, group in self.ready.items():
+            if self.staleness.stale(group, version):
+                self._lose(index, "stale")
 
     def _give_up(self, index: int, reason: str) -> None:
         """Drop the group; after too many in a row there is nothing to learn from."""
@@ -364,7 +391,8 @@ class Pipeline:
 
     def _stuck(self) -> str:
         """Nothing is in flight, stored or scored: a part broke its contract."""
-        lost = [(i, n) for i, count in self.expected.items() for n in range(count) if n not in self.arrived[i]]
+        drawing = self._in("drawing").items()
+        lost = [(i, n) for i, one in drawing for n in range(one.planned + one.answers) if n not in one.results]
         if not lost:
             return "nothing is in flight and nothing is ready: the pace has deadlocked"
         return (
@@ -376,37 +404,32 @@ class Pipeline:
         """A group leaves untrained."""
         self.drops[reason] += 1
         self.selection.lost(index, reason)
-        self.rounds.pop(index, None)
-        self.grown.pop(index, None)
-        del self.version_at_dispatch[index]
+        del self.outstanding[index]
 
     def _batch(self, version: int) -> list[int]:
-        if self.ahead == "full" and self._flying and len(self.store) < self.pace.capacity:
+        ready = sorted(self.ready)
+        if self.ahead == "full" and self._flying and len(ready) < self.staleness.capacity:
             return []
-        return self.pace.batch(sorted(self.store), self.version_at_dispatch, version)
+        return self.staleness.batch(ready, {i: flight.version for i, flight in self.outstanding.items()}, version)
 
     def _recycle(self, version: int) -> list[int]:
         """Where only surplus in flight keeps the learner from its step, take back the latest of it; what to train on, or []."""
-        many = len(self.version_at_dispatch) - self.pace.capacity
+        many = len(self.outstanding) - self.staleness.capacity
         if self.surplus == "wait" or self.ahead == "full" or many <= 0:
             return []
         # Not one that has lost samples and grown: its numbers are not those from 0.
-        latest = sorted(i for i, count in self.planned.items() if self.rounds[i][1] == count)[-many:]
-        rest = {index: v for index, v in self.version_at_dispatch.items() if index not in latest}
-        chosen = self.pace.batch(sorted(self.store), rest, version)
+        latest = sorted(i for i, flight in self._in("drawing").items() if flight.asked == flight.planned)[-many:]
+        rest = {index: flight.version for index, flight in self.outstanding.items() if index not in latest}
+        chosen = self.staleness.batch(sorted(self.ready), rest, version)
         for index in latest if chosen else ():
-            for sample in set(range(self.expected[index])) - self.arrived[index].keys():
+            flight = self.outstanding[index]
+            for sample in set(range(flight.planned + flight.answers)) - flight.results.keys():
                 begun = self.parts.engine.cancel((index, sample))
                 # It was sampled even if it is thrown away: budgets of tokens and every figure for 1,000 tokens go by this.
                 self.generated["decisions"] += 0 if begun is None else begun.drawn
-            self.returned.append(self.tasks[index])
+            self.returned.append(flight.task)
             self._lose(index, "recycled")
-            del self.arrived[index], self.tasks[index], self.expected[index], self.planned[index]
         return chosen
-
-    def _consume(self, index: int) -> Group:
-        del self.version_at_dispatch[index]
-        return self.store.pop(index)
 
     def metrics(self) -> dict[str, float]:
         """Metrics of curriculum and budget, and how much of what was generated trained."""
@@ -423,17 +446,8 @@ class Pipeline:
     def state_dict(self) -> dict[str, Any]:
         return {
             "dispatched": self.dispatched,
-            "version_at_dispatch": dict(self.version_at_dispatch),
-            "tasks": dict(self.tasks),
-            "arrived": {index: dict(rollouts) for index, rollouts in self.arrived.items()},
-            "expected": dict(self.expected),
-            "planned": dict(self.planned),
-            "scoring": dict(self.scoring),
-            "rounds": dict(self.rounds),
-            "grown": dict(self.grown),
-            "waiting": dict(self.waiting),
+            "outstanding": {index: dict(vars(flight)) for index, flight in self.outstanding.items()},
             "version": self.version,
-            "store": dict(self.store),
             "drops": dict(self.drops),
             "generated": dict(self.generated),
             "bought": dict(self.bought),
@@ -449,24 +463,17 @@ class Pipeline:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.dispatched = state["dispatched"]
-        self.version_at_dispatch, self.tasks = dict(state["version_at_dispatch"]), dict(state["tasks"])
-        self.arrived, self.expected = dict(state["arrived"]), dict(state["expected"])
-        self.planned = dict(state["planned"])
-        self.waiting, self.version = dict(state.get("waiting", {})), state.get("version", -1)
-        unscored = {index: len(group.episodes) for index, group in state["scoring"].items()} | self.planned
-        # Checkpoints of before have none.
-        self.rounds = dict(state.get("rounds", {index: (index, count) for index, count in unscored.items()}))
-        self.grown = Counter(state.get("grown", {}))
-        self.store, self.seen = dict(state["store"]), list(state["seen"])
+        self.outstanding = {index: Flight(**fields) for index, fields in state["outstanding"].items()}
+        self.version, self.seen = state["version"], list(state["seen"])
         self.uncollected = list(state["uncollected"])
         self.finished, self.admitted, self.kept_frac = state["counts"]
         self.drops, self.generated = Counter(state["drops"]), Counter(state["generated"])
-        self.bought = Counter(state.get("bought", {}))
+        self.bought = Counter(state["bought"])
         self.selection.load_state_dict(state["selection"])
         self.returned = deque(state["returned"])
         self.parts.curriculum.load_state_dict(state["curriculum"])
         self.parts.budget.load_state_dict(state["budget"])
         self.parts.engine.load_state_dict(state["engine"])
-        self.scoring = dict(state["scoring"])
-        for group in self.scoring.values():
-            self.parts.scorer.submit(group)
+        for flight in self._in("scoring").values():
+            assert flight.drawn is not None
+            self.parts.scorer.submit(flight.drawn)

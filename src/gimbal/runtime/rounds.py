@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from numbers import Integral
 
 from gimbal.config.own import wrong
@@ -31,13 +31,13 @@ def plans(budget: AbstractBudget, tasks: Sequence[Task]) -> Sequence[Plan]:
     return found
 
 
-def further(budget: AbstractBudget, begun: Sequence[Begun], grown: Mapping[int, int]) -> Sequence[int]:
-    """How many more of each of these groups; ``grown`` says how often each has been given more."""
+def further(budget: AbstractBudget, begun: Sequence[Begun], growths: Sequence[int]) -> Sequence[int]:
+    """How many more of each of these groups; ``growths``: how often each has been given more."""
     more = budget.more(begun)
     if not isinstance(more, list | tuple) or len(more) != len(begun) or not all(_counts(n, 0) for n in more):
         raise wrong(budget, "more", more, f"a list of {len(begun)} numbers of rollouts, 0 or above")
-    for one, count in zip(begun, more, strict=True):
-        if count and grown.get(one.group.index, 0) >= MOST_GROWTH:
+    for one, count, grown in zip(begun, more, growths, strict=True):
+        if count and grown >= MOST_GROWTH:
             ended = f"0 for a group at some time; it has asked {MOST_GROWTH:,} times in a row for more of task {one.group.task.id}"
             raise wrong(budget, "more", more, ended)
     return more

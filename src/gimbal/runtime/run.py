@@ -11,7 +11,7 @@ from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.replay.base import AbstractStoreSpec
 from gimbal.dataflow.replay.once import Once
-from gimbal.dataflow.staleness import AbstractStaleness, Pace
+from gimbal.dataflow.staleness import AbstractStalenessSpec, Pace
 from gimbal.engines.base import AbstractEngineSpec
 from gimbal.environments.base import AbstractTasks
 from gimbal.environments.forms import short as short_tasks
@@ -111,7 +111,7 @@ class AbstractRun(ABC):
     prompts_per_step: int = 16  # groups of rollouts in a learner step
     num_generations: int = 8  # rollouts in a group
     max_staleness: int = 1  # learner versions that a decision may be old; 0 is synchronous
-    staleness: AbstractStaleness = Pace()  # the rule that keeps max_staleness
+    staleness: AbstractStalenessSpec = Pace()  # the rule that keeps max_staleness
     ahead: Literal["ready", "full"] = "ready"  # learn at once, or when samplers are max_staleness ahead
     oversampling: float = 1.0  # groups dispatched per group wanted, if filters drop some; surplus groups are dropped
     surplus: Literal["wait", "recycle"] = "wait"  # for unfinished groups; or their tasks restart later
@@ -143,8 +143,6 @@ class AbstractRun(ABC):
             raise ValueError(
                 f"max_staleness is {self.max_staleness}; it must be a number of learner versions, where 0 is synchronous"
             )
-        if (self.staleness.max_staleness, self.staleness.groups_per_step) != (0, 1):
-            raise ValueError("set max_staleness and prompts_per_step of the run, not of its staleness rule")
         if not 0 <= (self.staleness.admission or 0) <= self.max_staleness:
             raise ValueError(
                 f"staleness.admission is {self.staleness.admission}; samplers may be 0 to max_staleness versions ahead: set it to "

@@ -84,7 +84,7 @@ def unjudged(group: Any, peer: str, size: int, latest: int) -> Group | None:
         return None
 
 
-def judged(
+def rescored(
     run: Chosen, policy: AbstractPolicy, rewards: Sequence[AbstractReward], version: int, group: Group
 ) -> Group | Drop:
     """An ``unjudged`` group as the run's model and rewards see it at this version. The text of a row is what its tokens say, whatever

@@ -32,7 +32,7 @@ from gimbal.composition import AbstractPart, AbstractRemembering
 from gimbal.controllers.base import AbstractController
 from gimbal.controllers.stability import Stability
 from gimbal.learning.kinds import OtherKind
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.optimizers import AbstractOptimizer
 from gimbal.learning.proximal.base import Forward
 from gimbal.learning.ranks import AbstractRanks, in_micro_batches

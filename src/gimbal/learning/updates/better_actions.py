@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gimbal.critics.actions import ActionValues
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.base import Loss, Models, ModelSpec
 from gimbal.learning.updates.off_policy import CRITIC, counted_of, means, steps_of, summed
 from gimbal.ops import stable_hash

@@ -16,7 +16,7 @@ from gimbal.composition import FOLLOWS, Composition, Refusal, Verdict
 from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import FRESH, MOVE
 from gimbal.learning.guardian import Guardian, Supported
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.base import AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
 from gimbal.learning.updates.model_learning import fitting, foreseen, fresh, refining, single_steps
 from gimbal.learning.updates.off_policy import AbstractOffPolicy, counted_of, means, steps_of

@@ -5,7 +5,7 @@ from dataclasses import replace
 from gimbal.advantages.estimators.group_centered import GroupCentered
 from gimbal.engines.offline import Offline
 from gimbal.environments.choices import Choices
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.objectives.surrogates.direct_preference import DirectPreference
 from gimbal.ops import SequenceSum

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gimbal.advantages import GroupNormalized
 from gimbal.engines.native import Native
 from gimbal.environments.demonstrations import held_out_tasks, training_tasks
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.objectives import ClippedRatio
 from gimbal.ops import SequenceMean
 from gimbal.policies.token import CausalLM, Sampling

@@ -5,7 +5,7 @@ from dataclasses import replace
 from gimbal.advantages.estimators.gae import GAE
 from gimbal.advantages.shapings.whitened import Whitened
 from gimbal.critics.tokens import HiddenValue
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
 from gimbal.objectives.values.value_loss import ValueLoss
 from gimbal.ops import TokenMean

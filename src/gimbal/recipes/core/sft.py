@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gimbal.advantages.estimators.gae import ReturnToGo
 from gimbal.environments.choices import Choices
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.objectives.surrogates.likelihood import Likelihood
 from gimbal.ops import TokenMean
 from gimbal.recipes.core.dpo import dpo

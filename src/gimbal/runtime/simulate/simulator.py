@@ -142,7 +142,7 @@ def simulate(plan: Setup, schedule: Schedule) -> Forecast:
             filters=(_Kept(share=plan.kept, seed=plan.seed),) if plan.kept < 1 else (),
             sampling=Sampling(max_length=plan.max_length),
         ),
-        Pace(max_staleness=k, groups_per_step=plan.prompts_per_step, admission=plan.admission),
+        Pace(admission=plan.admission).start(k, plan.prompts_per_step),
         ahead=plan.ahead if serial else "ready",
         seed=plan.seed,
         max_empty_batches=1000,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from gimbal.advantages import SeatCentered
 from gimbal.engines.native import Native
 from gimbal.environments.games import Deals, Game
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.objectives import ClippedRatio
 from gimbal.objectives.regularisers.exact_kl import ExactKL
 from gimbal.policies.loading import PLAYER

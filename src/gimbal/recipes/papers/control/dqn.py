@@ -5,7 +5,7 @@ from dataclasses import replace
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.engines.episodes import Episodes
 from gimbal.environments.gym import Gymnasium
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.dqn import DQN
 from gimbal.learning.updates.off_policy import Explore
 from gimbal.policies.greedy import Greedy

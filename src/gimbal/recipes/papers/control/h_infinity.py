@@ -5,7 +5,7 @@ from gimbal.controllers.lagrangian import Lagrangian
 from gimbal.critics.mlp import ValueMLP
 from gimbal.engines.episodes import Episodes
 from gimbal.environments.gym import Gymnasium
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.h_infinity import HInfinity
 from gimbal.policies.control import StepSampling
 from gimbal.policies.disturbed import Disturbed

@@ -6,7 +6,7 @@ from gimbal.advantages import GAE, Whitened
 from gimbal.critics.mlp import ValueMLP
 from gimbal.engines.episodes import Episodes
 from gimbal.environments.gym import Gymnasium
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.objectives import ClippedRatio, ValueLoss
 from gimbal.policies.control import StepSampling
 from gimbal.policies.gaussian import Gaussian

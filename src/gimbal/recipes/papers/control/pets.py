@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from gimbal.dataflow.replay.transitions import Transitions
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.model_learning import ModelLearning
 from gimbal.policies.dynamics import Dynamics
 from gimbal.policies.planned import Planned

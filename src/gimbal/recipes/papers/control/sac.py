@@ -6,7 +6,7 @@ from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.engines.episodes import Episodes
 from gimbal.environments.gym import Gymnasium
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
 from gimbal.policies.control import StepSampling
 from gimbal.policies.squashed import SquashedGaussian

@@ -6,7 +6,7 @@ from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.engines.episodes import Episodes
 from gimbal.environments.coupled_bandit import ARMS, BUDGET, WORKERS
 from gimbal.environments.gym import Gymnasium
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.combinatorial_q import CombinatorialQ
 from gimbal.policies.combinatorial import Combinatorial
 from gimbal.recipes.papers.control.sac import sac

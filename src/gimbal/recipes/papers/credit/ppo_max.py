@@ -6,7 +6,7 @@ from gimbal.advantages.reward_shaping.kl_reward import KLReward
 from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
 from gimbal.controllers.delayed import Delayed
 from gimbal.critics.tokens import TrunkValue
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.objectives.values.value_loss import ValueLoss
 from gimbal.recipes.core.dapo import LONGEST
 from gimbal.recipes.core.ppo import ppo

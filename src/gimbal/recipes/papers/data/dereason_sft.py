@@ -7,7 +7,7 @@ from gimbal.engines.offline import Offline
 from gimbal.environments.demonstrations import held_out_tasks, training_tasks
 from gimbal.environments.within import Within
 from gimbal.environments.worked import Worked
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.objectives import Likelihood
 from gimbal.ops import TokenMean

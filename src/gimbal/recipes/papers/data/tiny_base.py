@@ -6,7 +6,7 @@ from gimbal.advantages import ReturnToGo
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.engines.offline import Offline
 from gimbal.environments.demonstrations import Demonstrations
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.objectives import Likelihood
 from gimbal.policies.token import CausalLM

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.critic_matching import CriticWeightedMatching
 from gimbal.policies.paths import PathSampling
 from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft

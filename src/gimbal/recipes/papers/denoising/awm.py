@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.forward_process import AdvantageWeightedMatching
 from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft
 from gimbal.runtime.run import UpdateRun

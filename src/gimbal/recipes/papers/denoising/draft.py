@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.engines.denoising import Denoising
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.gradient_steps import GradientSteps
 from gimbal.learning.updates.reward_gradient import RewardGradient
 from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft

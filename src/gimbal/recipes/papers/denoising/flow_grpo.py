@@ -5,7 +5,7 @@ from __future__ import annotations
 from gimbal.advantages.estimators.batch_scaled import BatchScaled
 from gimbal.engines.denoising import Denoising
 from gimbal.environments.conditions import Conditions
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.objectives.regularisers.step_kl import StepKL
 from gimbal.objectives.surrogates.clipped_step import ClippedStep
 from gimbal.policies.denoiser import Denoiser

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gimbal.advantages import GroupNormalized
 from gimbal.engines.unmasking import Unmasking
 from gimbal.environments.sudoku import Sudoku
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.objectives import ClippedRatio
 from gimbal.policies.commits import MaskedSampling
 from gimbal.policies.masked import MaskedLM

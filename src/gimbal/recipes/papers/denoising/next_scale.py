@@ -5,7 +5,7 @@ from __future__ import annotations
 from gimbal.advantages.estimators.batch_scaled import BatchScaled
 from gimbal.engines.unmasking import Unmasking
 from gimbal.environments.conditions import Conditions
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.objectives import ClippedRatio
 from gimbal.objectives.regularisers.kl_penalty import KLPenalty
 from gimbal.policies.commits import MaskedSampling

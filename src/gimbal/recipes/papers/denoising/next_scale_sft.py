@@ -7,7 +7,7 @@ from dataclasses import replace
 from gimbal.advantages.estimators.gae import ReturnToGo
 from gimbal.engines.offline import Offline
 from gimbal.engines.unmasking import Unmasking
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.objectives.surrogates.likelihood import Likelihood
 from gimbal.ops import TokenMean
 from gimbal.recipes.papers.denoising.next_scale import next_scale

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.engines.unmasking import Unmasking
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.policies.commits import MaskedSampling
 from gimbal.recipes.papers.denoising.masked_grpo import masked_grpo
 from gimbal.rewards.one_of import OneOf

@@ -7,7 +7,7 @@ from gimbal.engines.denoising import Denoising
 from gimbal.engines.native import Native
 from gimbal.environments.digit_sums import DigitSums
 from gimbal.learning.kinds import OtherKind
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.separate import SeparateWeights
 from gimbal.objectives import ClippedRatio
 from gimbal.objectives.regularisers.velocity_penalty import VelocityPenalty

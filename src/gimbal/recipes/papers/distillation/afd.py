@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.adversarial_flow import AdversarialFlow
 from gimbal.learning.updates.discriminator import RealSamples
 from gimbal.policies.paths import PathSampling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.adversarial_forcing import AdversarialForcing
 from gimbal.recipes.papers.denoising.streams import streams
 from gimbal.runtime.run import UpdateRun

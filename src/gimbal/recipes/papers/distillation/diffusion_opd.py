@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gimbal.engines.denoising import Denoising
 from gimbal.environments.conditions import Conditions
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.path_distillation import PathDistillation, Teacher
 from gimbal.policies.denoiser import Denoiser
 from gimbal.policies.paths import PathSampling

@@ -4,7 +4,7 @@ from gimbal.advantages import GroupCentered
 from gimbal.dataflow.replay.recent import Recent
 from gimbal.engines.episodes import Episodes
 from gimbal.environments.gym import Gymnasium
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.objectives.surrogates.trajectory_balance import FlowBalance
 from gimbal.ops import SequenceSum
 from gimbal.policies.categorical import Categorical

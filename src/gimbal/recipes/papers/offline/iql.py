@@ -8,7 +8,7 @@ from gimbal.engines.episodes import Episodes
 from gimbal.engines.playback import Playback
 from gimbal.environments.gym import Gymnasium
 from gimbal.environments.minari import Minari
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.implicit_q import ImplicitQ
 from gimbal.policies.control import StepSampling
 from gimbal.policies.gaussian import Gaussian

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.objectives.surrogates.balanced_clip import BalancedClip
 from gimbal.recipes.core.grpo import grpo

@@ -6,7 +6,7 @@ from gimbal.advantages.estimators.gae import GAE
 from gimbal.controllers.phased_pid import PhasedPID
 from gimbal.critics.members import Ensemble
 from gimbal.critics.tokens import HiddenValue
-from gimbal.learning.method import Optimization
+from gimbal.learning.optimization import Optimization
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
 from gimbal.objectives.regularisers.entropy_gated_kl import EntropyGatedKL
 from gimbal.objectives.values.huber_value_loss import HuberValueLoss

@@ -13,7 +13,7 @@ from faulty import Counting, Nothing, SampleIsScore, closed, drive, members, pip
 from gimbal.report.files import JsonLines
 from gimbal.runtime import fleet
 from gimbal.runtime.members import Sampler
-from gimbal.runtime.replay import Diverged, ReplayEngine, ReplayScorer, Tape, compared
+from gimbal.runtime.repeat import Diverged, ReplayEngine, ReplayScorer, Tape, compared
 
 FAULTS = {"dies before": 0.05, "dies after": 0.05, "hangs": 0.01}
 
