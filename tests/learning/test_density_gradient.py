@@ -51,7 +51,7 @@ def base_in(directory, spec=Deterministic(**SIZES, bound=1.5)):
 def test_cdsa_is_its_equations():
     learner = learned(least=0.02, most=0.4)
     policy, fresh = learner.policy, replace(batch_of(), facts={MOVE: torch.full((7,), FRESH)})
-    learner.method.prepare(learner.models, fresh)
+    learner.update.prepare(learner.models, fresh)
     batch = prepared(learner, batch_of())
     seen, action, after, *_ = parts(batch)
     mean, spread = fresh.decisions.observation_NSO[:, 0].mean(0), fresh.decisions.observation_NSO[:, 0].std(0, False)

@@ -79,7 +79,7 @@ GUARDED = Dyna(inside=INSIDE, world=WORLD, share=0.75, guard=Guardian(coverage=0
 
 def test_an_imagined_step_outside_costs_its_price_and_no_other():
     learner, free = learner_of(GUARDED), learner_of(replace(GUARDED, guard=None))
-    given, plain = (made.method._imagined(made.models, ready(made, drawn())) for made in (learner, free))
+    given, plain = (made.update._imagined(made.models, ready(made, drawn())) for made in (learner, free))
     steps = given.decisions
     data = drawn(20, seed=5).decisions
     support = fitted(torch.cat([data.observation_NSO, data.action_NSA], -1)[:, 0], coverage=0.3)
@@ -90,7 +90,7 @@ def test_an_imagined_step_outside_costs_its_price_and_no_other():
     torch.testing.assert_close(given.reward_NS, plain.reward_NS - 2.5 * (outside & imagined))
     torch.testing.assert_close(steps.observation_NSO, plain.decisions.observation_NSO)
     batch = ready(learner, drawn())
-    told = [loss.metrics for loss in learner.method.losses(learner.models, batch)]
+    told = [loss.metrics for loss in learner.update.losses(learner.models, batch)]
     share = [metrics["guard/outside"] for metrics in told if "guard/outside" in metrics]
     assert len(share) == 1 and 0 < share[0] <= 1 and int(batch.facts[BEGINS].sum()) == 2
 
@@ -107,11 +107,11 @@ def test_a_step_that_breaks_the_limit_costs_its_penalty_wherever_it_is_from():
     spec = replace(GUARDED, guard=Guardian(price=0.0, unsafe=far, penalty=4.0))
     assert spec.guard.unsafe == "test_guardian:far"
     learner, free = learner_of(spec), learner_of(replace(GUARDED, guard=None))
-    given, plain = (made.method._imagined(made.models, ready(made, drawn())) for made in (learner, free))
+    given, plain = (made.update._imagined(made.models, ready(made, drawn())) for made in (learner, free))
     broken = (given.decisions.next_NSO[..., 0].abs() > 0.5) & given.mask_NS
     assert broken[:2].any() and broken[2:].any() and not broken[given.mask_NS].all()
     torch.testing.assert_close(given.reward_NS, plain.reward_NS - 4.0 * broken)
-    told = [loss.metrics for loss in learner.method.losses(learner.models, ready(learner, drawn()))]
+    told = [loss.metrics for loss in learner.update.losses(learner.models, ready(learner, drawn()))]
     assert sum("guard/unsafe" in metrics for metrics in told) == 1
     share = next(metrics["guard/unsafe"] for metrics in told if "guard/unsafe" in metrics)
     assert share == pytest.approx(float(broken[2:].float().mean()))
@@ -122,7 +122,7 @@ def test_a_rule_that_answers_otherwise_is_refused():
     with pytest.raises(
         ValueError, match=r"guard\.unsafe returned Tensor for 2 observations; it must return a bool tensor"
     ):
-        learner.method._imagined(learner.models, ready(learner, drawn()))
+        learner.update._imagined(learner.models, ready(learner, drawn()))
 
 
 def test_without_a_price_rewards_are_as_they_are():

@@ -53,9 +53,9 @@ def normed(rows):
 
 def test_trajectory_diffuser_is_its_equations():
     learner = learned(gamma=0.8, expectile=0.7)
-    models, policy, method = learner.models, learner.policy, learner.method
-    batch = method.survey(models, method.prepare(models, episodes())[0])[0]
-    found = next(iter(method.losses(models, batch)))
+    models, policy, update = learner.models, learner.policy, learner.update
+    batch = update.survey(models, update.prepare(models, episodes())[0])[0]
+    found = next(iter(update.losses(models, batch)))
     steps = episodes().decisions
     every, afterwards, earned = [], [], []
     for n, length in enumerate(LENGTHS):
@@ -152,8 +152,8 @@ def test_an_expectile_of_a_half_aims_at_the_mean_return():
     batch = replace(batch, decisions=replace(batch.decisions, observation_NSO=seen))
     for _ in range(400):
         learner.step(learner.prepare(batch))
-    method, models = learner.method, learner.models
-    facts = method.survey(models, method.prepare(models, batch)[0])[0].facts
+    update, models = learner.update, learner.models
+    facts = update.survey(models, update.prepare(models, batch)[0])[0].facts
     mean = learner.policy.returns((facts["weight"] * facts[EARNED]).sum().reshape(1, 1))
     torch.testing.assert_close(learner.policy.aim(seen[0, :1]), mean, atol=0.05, rtol=0)
 
