@@ -314,3 +314,26 @@ def test_a_model_is_named_without_its_class():
     )
     with pytest.raises(ValueError, match=r"gimbal has no part called Causallm; did you mean CausalLM"):
         recipes.load("opd", {"reference": Text("Causallm()")})
+
+
+def test_sizes_of_an_environment_go_to_every_part_that_has_them(tmp_path):
+    pytest.importorskip("gymnasium")
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass, replace\nfrom gimbal.policies.squashed import SquashedGaussian\n"
+        "from gimbal.recipes.papers.control.sac import sac\n\n\n"
+        "@dataclass(frozen=True, kw_only=True)\nclass Mine(SquashedGaussian):\n    own: float = 0.5\n\n\n"
+        "def mine():\n    return replace(sac(), policy=Mine(observations=3, actions=1, bound=2.0))\n"
+    )
+    world = {"tasks.environment": Text("MountainCarContinuous-v0")}
+    run = recipes.load(f"{tmp_path / 'mine.py'}:mine", world)
+    critic = run.update.critic
+    assert (run.policy.observations, run.policy.bound, critic.observations, critic.bound) == (2, 1.0, 2, 1.0)
+    ranked = recipes.load("rad_2", world)
+    assert (ranked.policy.observations, ranked.policy.actions) == (2, 1)
+    for name, other in (
+        ("rad_2", "Acrobot-v1"),
+        ("routing_replay", "MountainCarContinuous-v0"),
+        ("dqn", "Pendulum-v1"),
+    ):
+        with pytest.raises(ValueError, match=r"actions, which .* does not sample: start from"):
+            recipes.load(name, {"tasks.environment": Text(other)})

@@ -348,9 +348,14 @@ P = TypeVar("P", bound=AbstractControlPolicy)
 
 def made(kind: Callable[..., P], spec: AbstractPolicySpec, seed: int) -> P:
     """The policy that was saved in the specification's directory ``model``; where that is empty, one by its other fields."""
-    sizes = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(spec).items()}
+    sizes = sizes_of(spec)
     model = str(sizes.pop("model"))
     return saved(kind, model, seed) if model else kind(**sizes, seed=seed).eval()
+
+
+def sizes_of(spec: AbstractPolicySpec) -> dict[str, Any]:
+    """Its fields as a saved configuration has them: lists in place of tuples."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(spec).items()}
 
 
 def saved(kind: Callable[..., P], directory: str, seed: int) -> P:
@@ -388,7 +393,7 @@ def unread(spec: AbstractPolicySpec) -> dict[str, Any]:
     model = vars(spec).get("model")
     if spec.family.sampling is not StepSampling or not model or not (Path(model) / CONFIG).is_file():
         return {}
-    own = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(spec).items()}
+    own = sizes_of(spec)
     return {
         name: value
         for name, value in read_config(model).items()

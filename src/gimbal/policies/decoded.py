@@ -17,10 +17,8 @@ from gimbal.policies.control import (
     DENSITIES,
     AbstractRealPolicy,
     check_bound,
-    read_weights,
-    saved,
 )
-from gimbal.policies.flow import FLOW, Velocity, hidden_of
+from gimbal.policies.flow import Velocity, on_flow
 from gimbal.policies.gaussian import MOST_LOG_STD, GaussianPolicy
 
 
@@ -117,21 +115,7 @@ class Decoded(AbstractPolicySpec):
             )
 
     def load(self, seed: int = 0) -> DecodedPolicy:
-        if self.model:
-            return saved(DecodedPolicy, self.model, seed)
-        policy = DecodedPolicy(
-            observations=self.observations,
-            actions=self.actions,
-            hidden=list(self.hidden),
-            bound=self.bound,
-            log_std=self.log_std,
-            flow_steps=self.flow_steps,
-            flow_hidden=hidden_of(self.flow, "policy.flow", self) if self.flow else None,
-            seed=seed,
-        )
-        if policy.flow is not None:
-            read_weights(policy.flow, self.flow, FLOW)
-        return policy.eval()
+        return on_flow(DecodedPolicy, self, seed, without=None)
 
     def at(self, directory: Path) -> Decoded:
         return replace(self, model=str(directory))

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gimbal.policies.base import AbstractPolicySpec
-from gimbal.policies.control import read_config, relu_mlp
+from gimbal.policies.control import P, read_config, read_weights, relu_mlp, saved, sizes_of
 
 FLOW = "flow."  # what the flow's weights are called in a policy that was saved
 
@@ -77,3 +77,18 @@ def hidden_of(directory: str, field: str, spec: AbstractPolicySpec) -> list[int]
                 "here, as gimbal train idql"
             )
     return held["hidden"]
+
+
+def on_flow(kind: Callable[..., P], spec: AbstractPolicySpec, seed: int, *, without: list[int] | None) -> P:
+    """A policy on the frozen flow of the directory ``spec.flow``, or the one saved in ``spec.model``. ``without``: the sizes of a flow
+    where none is named; None: there is none."""
+    sizes = sizes_of(spec)
+    model, flow = sizes.pop("model"), sizes.pop("flow")
+    if model:
+        return saved(kind, model, seed)
+    policy = kind(**sizes, flow_hidden=hidden_of(flow, "policy.flow", spec) if flow else without, seed=seed)
+    if flow:
+        part = policy.flow
+        assert isinstance(part, nn.Module), kind
+        read_weights(part, flow, FLOW)
+    return policy.eval()

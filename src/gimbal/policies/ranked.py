@@ -15,8 +15,8 @@ from gimbal.composition import Advice, Composition, Verdict
 from gimbal.ops import philox, stable_hash
 from gimbal.policies.base import Family
 from gimbal.policies.categorical import choose, judge
-from gimbal.policies.control import STEPS, AbstractBoundedSpec, AbstractRealPolicy, mlp, output_of, read_weights, saved
-from gimbal.policies.flow import FLOW, Velocity, hidden_of
+from gimbal.policies.control import STEPS, AbstractBoundedSpec, AbstractRealPolicy, mlp, output_of
+from gimbal.policies.flow import Velocity, on_flow
 
 
 class RankedPolicy(AbstractRealPolicy):
@@ -122,19 +122,4 @@ class Ranked(AbstractBoundedSpec):
             )
 
     def load(self, seed: int = 0) -> RankedPolicy:
-        if self.model:
-            return saved(RankedPolicy, self.model, seed)
-        policy = RankedPolicy(
-            observations=self.observations,
-            actions=self.actions,
-            hidden=list(self.hidden),
-            bound=self.bound,
-            normalize=self.normalize,
-            proposals=self.proposals,
-            flow_steps=self.flow_steps,
-            flow_hidden=hidden_of(self.flow, "policy.flow", self) if self.flow else list(self.hidden),
-            seed=seed,
-        )
-        if self.flow:
-            read_weights(policy.flow, self.flow, FLOW)
-        return policy.eval()
+        return on_flow(RankedPolicy, self, seed, without=list(self.hidden))

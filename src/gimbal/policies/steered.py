@@ -16,11 +16,9 @@ from gimbal.policies.base import Family
 from gimbal.policies.control import (
     NO_DENSITY,
     AbstractBoundedSpec,
-    read_weights,
-    saved,
     without_density,
 )
-from gimbal.policies.flow import FLOW, Velocity, hidden_of
+from gimbal.policies.flow import Velocity, on_flow
 from gimbal.policies.implicit import AbstractImplicitPolicy
 from gimbal.policies.squashed import SquashedGaussianPolicy
 
@@ -108,19 +106,4 @@ class Steered(AbstractBoundedSpec):
             )
 
     def load(self, seed: int = 0) -> SteeredPolicy:
-        if self.model:
-            return saved(SteeredPolicy, self.model, seed)
-        policy = SteeredPolicy(
-            observations=self.observations,
-            actions=self.actions,
-            hidden=list(self.hidden),
-            bound=self.bound,
-            normalize=self.normalize,
-            reach=self.reach,
-            flow_steps=self.flow_steps,
-            flow_hidden=hidden_of(self.flow, "policy.flow", self) if self.flow else list(self.hidden),
-            seed=seed,
-        )
-        if self.flow:
-            read_weights(policy.flow, self.flow, FLOW)
-        return policy.eval()
+        return on_flow(SteeredPolicy, self, seed, without=list(self.hidden))

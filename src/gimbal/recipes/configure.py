@@ -296,7 +296,8 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
         )
     world = Environment(run.tasks.source)
     acts = run.policy.family
-    if acts.sampling is StepSampling and acts.densities != world.real:
+    real = acts.densities or "bound" in vars(run.policy)  # of choices among plans there are no densities
+    if acts.sampling is StepSampling and real != world.real:
         raise ValueError(
             f"{run.tasks.source} takes {'continuous' if world.real else 'discrete'} actions, which {type(run.policy).__name__} does "
             f"not sample: start from {_begin(run, world.real)}"
