@@ -5,7 +5,8 @@ import pytest
 from gimbal.records import Task
 from gimbal.rewards.passes_tests import PassesTests
 from gimbal.sandbox.live import Lost
-from gimbal.sandbox.monty import Interpreted
+from gimbal.sandbox.monty import Interpreted, Monty
+from gimbal.sandbox.processes import Landlock
 
 TESTS = "assert f(2) == 4\nassert f(3) == 6\n"
 RIGHT, WRONG = "def f(x):\n return x+x\n", "def f(x):\n return x*x\n"
@@ -21,6 +22,12 @@ def test_a_program_passes_if_its_tests_do(group_of):
 
 def test_one_that_does_not_end_fails_and_harms_no_other(group_of):
     assert scores(group_of, "while 1: pass", RIGHT, "x = 'a' * 10**9") == [0, 1, 0]
+
+
+@pytest.mark.parametrize("way", ["raise SystemExit(0)", "import os\nos._exit(0)", "import sys\nsys.exit()"])
+@pytest.mark.parametrize("sandbox", [Monty(), Landlock()])
+def test_one_that_ends_before_its_tests_has_not_passed_them(group_of, sandbox, way):
+    assert scores(group_of, RIGHT, f"print(1)\n{way}\n", sandbox=sandbox) == [1, 0]
 
 
 def test_programs_share_no_names(group_of):

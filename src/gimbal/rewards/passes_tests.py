@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 
 from gimbal.ops.edits import applied
@@ -16,7 +17,7 @@ from gimbal.sandbox.monty import Monty
 @dataclass(frozen=True, kw_only=True)
 class PassesTests(AbstractReward):
     """1 if the program passes the tests of its task, else 0: ``columns["tests"]`` is a program that is run behind it, in a sandbox,
-    and passes unless it raises, or a limit of the sandbox is reached.
+    and passes if its end is reached: unless it raises, a limit of the sandbox is reached, or the program ends by itself before.
 
     The program is between the last ``opening`` and the ``closing`` after it; two empty ones take all of the text. With ``edits`` the
     text is a sequence of edits, and the program is what they lead to (``ops.edits.applied``). Where the sandbox itself is lost, the
@@ -52,9 +53,10 @@ class PassesTests(AbstractReward):
 
 
 def _passes(start: AbstractSandbox, program: str) -> float | None:
-    own = start.fork()
+    own, reached = start.fork(), secrets.token_hex(16)  # which the program cannot know and print by itself
     try:
-        return float(own.exec(program).code == 0)
+        ran = own.exec(f"{program}\nprint({reached!r})")
+        return float(ran.code == 0 and ran.output.rstrip().endswith(reached))
     except OverLimit:
         return 0.0
     except Lost:
