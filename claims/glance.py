@@ -68,12 +68,15 @@ def answers(section: str) -> Iterator[Answer]:
 
 def unmirrored(answers: Iterator[Answer]) -> Iterator[Answer]:
     """Those of one section, without what asks an earlier one the other way round."""
-    seen: set[tuple[str, ...]] = set()
+    seen: set[tuple[object, ...]] = set()
     for answer in answers:
-        arms = ARMS.search(answer.question)
-        if arms and arms.groups()[::-1] in seen:
+        arms, figures = (
+            ARMS.search(answer.question),
+            sorted(float(x) for x in re.findall(r"-?\d+(?:\.\d+)?", answer.difference)),
+        )
+        if arms and (*arms.groups()[::-1], *sorted(-x for x in figures)) in seen:
             continue
-        seen |= {arms.groups()} if arms else set()
+        seen |= {(*arms.groups(), *figures)} if arms else set()
         yield answer
 
 

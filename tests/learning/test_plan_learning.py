@@ -124,6 +124,15 @@ def test_a_plan_is_drafted_and_refined_by_the_chain_s_last_steps():
     torch.testing.assert_close(policy.draw(SEEN, noise, torch.ones(5))[0], best)
 
 
+def test_at_a_temperature_of_0_the_same_plans_are_compared_in_every_state_and_whatever_is_drawn():
+    policy, noise, (found, score) = played(SPEC, temperature=0.0)
+    other = policy.propose(SEEN, torch.randn_like(noise), torch.zeros(5))
+    torch.testing.assert_close((found, score), other)
+    assert (found[:, 0] - found[:, 1]).abs().max() > 1e-3, "there is something to choose"
+    always = policy.always_PX.reshape(1, -1).expand(5, -1)
+    torch.testing.assert_close((found, score), policy.propose(SEEN, always, torch.ones(5)))
+
+
 def test_no_refinement_is_the_draft_alone():
     policy, _, (found, _) = played(replace(SPEC, refine=0))
     torch.testing.assert_close(found[:, 0], found[:, 2])

@@ -57,5 +57,5 @@ def test_it_is_saved_and_comes_back(tmp_path):
 
 @pytest.mark.parametrize("count", [0, 3])
 def test_each_of_the_two_has_numbers_of_its_own(count):
-    with pytest.raises(ValueError, match=r"3 numbers, of which policy\.disturbances=\d are a disturbance"):
+    with pytest.raises(ValueError, match=r"3 numbers here, of which policy\.disturbances=\d are a disturbance"):
         replace(SPEC, disturbances=count).load()

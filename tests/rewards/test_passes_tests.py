@@ -24,7 +24,7 @@ def test_one_that_does_not_end_fails_and_harms_no_other(group_of):
     assert scores(group_of, "while 1: pass", RIGHT, "x = 'a' * 10**9") == [0, 1, 0]
 
 
-@pytest.mark.parametrize("way", ["raise SystemExit(0)", "import os\nos._exit(0)", "import sys\nsys.exit()"])
+@pytest.mark.parametrize("way", ["raise SystemExit(0)", "import os\nos._exit(0)", "import sys\nsys.exit()", "return"])
 @pytest.mark.parametrize("sandbox", [Monty(), Landlock()])
 def test_one_that_ends_before_its_tests_has_not_passed_them(group_of, sandbox, way):
     assert scores(group_of, RIGHT, f"print(1)\n{way}\n", sandbox=sandbox) == [1, 0]

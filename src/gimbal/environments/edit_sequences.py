@@ -21,16 +21,16 @@ Linter = Callable[[str], Collection[int]]  # a program -> the numbers, from 1, o
 def python_errors(program: str) -> set[int]:
     """The lines of a Python program with an error that shows without running it: of syntax, a block without a body, a name that is
     bound nowhere in it."""
-    lines = program.splitlines()
-    filled = [number for number, line in enumerate(lines) if line.strip()]
-    for here, after in zip_longest(filled, filled[1:]):
-        opens = lines[here].rstrip().endswith(":")
-        if opens and (after is None or _indent(lines[after]) <= _indent(lines[here])):
-            return {here + 1}  # where the compiler names the line behind it
+    lines = program.split("\n")
     try:
         tree = ast.parse(program)
     except SyntaxError as error:
-        return {min(max(error.lineno or 1, 1), max(len(lines), 1))}
+        filled = [number for number, line in enumerate(lines) if line.strip()]
+        for here, after in zip_longest(filled, filled[1:]):
+            opens = lines[here].rstrip().endswith(":")
+            if opens and (after is None or _indent(lines[after]) <= _indent(lines[here])):
+                return {here + 1}  # where the compiler names the line behind it
+        return {min(max(error.lineno or 1, 1), len(lines))}
     bound = set(dir(builtins)) | {"__name__", "__file__", "__doc__"}
     for node in ast.walk(tree):
         match node:
@@ -70,7 +70,10 @@ def _wrong(lines: Sequence[str], left: frozenset[int], linter: Linter | None) ->
     if linter is None or not left:
         return frozenset()
     order = sorted(left)
-    return frozenset(order[number - 1] for number in linter("".join(f"{lines[line]}\n" for line in order)))
+    found = list(linter("".join(f"{lines[line]}\n" for line in order)))
+    if wrong := [number for number in found if number not in range(1, len(order) + 1)]:
+        raise ValueError(f"the linter found an error in line {wrong[0]} of {len(order)}; lines are counted from 1")
+    return frozenset(order[number - 1] for number in found)
 
 
 def _block(lines: Sequence[str], left: frozenset[int], line: int) -> frozenset[int]:
@@ -126,7 +129,7 @@ class EditSequences(AbstractTasks):
             raise ValueError(
                 f"task {task.id} has no program to be written as edits: give a text in its column completion"
             )
-        lines = program.splitlines()
+        lines = program.removesuffix("\n").split("\n")  # a line may hold other marks of its end
         rng = Random(f"edits:{self.seed}:{index}")
         edits = written(lines, insertions(lines, self._linter, rng))
         columns = {**task.columns, "completion": edits, "program": program}

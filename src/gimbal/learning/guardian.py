@@ -106,9 +106,9 @@ class Supported:
         next_KO = steps.next_NSO.flatten(0, 1)
         found = self.rule(next_KO)
         if not isinstance(found, Tensor) or found.shape != next_KO.shape[:1] or found.dtype != torch.bool:
+            kind = getattr(found, "dtype", type(found).__name__)
             raise ValueError(
-                f"guard.unsafe returned {type(found).__name__} for {len(next_KO)} observations; it must return a bool tensor, one for "
-                "each"
+                f"guard.unsafe returned {kind} for {len(next_KO)} observations; it must return a bool tensor, one for each"
             )
         return found.view(steps.shape) & steps.real_NS
 

@@ -37,7 +37,7 @@ def written(lines: Sequence[str], states: Iterable[frozenset[int]]) -> str:
 def applied(text: str) -> str | None:
     """The text that the edits lead to; None where they are no edits, or one inserts behind the end of what is there."""
     lines, at = list[str](), None
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if found := PLACE.fullmatch(line):
             at = int(found[1]) - 1
             if at > len(lines):

@@ -21,6 +21,8 @@ def spelled(picture_D: Float[Tensor, " D"], sides: Sequence[int]) -> str:
             f"a picture of {len(picture_D)} pixels is not drawn with sides of {list(sides)}: give divisors"
         )
     picture_11HW = picture_D.reshape(1, 1, whole, whole)
+    if not picture_D.isfinite().all():
+        raise ValueError("a picture with values that are not finite cannot be drawn in levels")
     scales = [torch.nn.functional.avg_pool2d(picture_11HW, whole // side).flatten() for side in sides]
     level_K = ((torch.cat(scales).clamp(-1, 1) + 1) * (len(LEVELS) - 1) / 2).round().long()
     return "".join(LEVELS[level] for level in level_K.tolist())

@@ -19,7 +19,7 @@ from gimbal.policies.control import (
     check_bound,
 )
 from gimbal.policies.flow import Velocity, on_flow
-from gimbal.policies.gaussian import MOST_LOG_STD, GaussianPolicy
+from gimbal.policies.gaussian import GaussianPolicy, check_log_std
 
 
 class DecodedPolicy(AbstractRealPolicy):
@@ -100,11 +100,9 @@ class Decoded(AbstractPolicySpec):
 
     def __post_init__(self) -> None:
         check_bound(self.bound)
-        if self.flow_steps < 1 or not abs(self.log_std) <= MOST_LOG_STD:
-            raise ValueError(
-                f"Decoded has flow_steps {self.flow_steps}, which is at least 1, and log_std {self.log_std:g}, the logarithm of a "
-                f"standard deviation, from -{MOST_LOG_STD:g} to {MOST_LOG_STD:g}"
-            )
+        check_log_std(self.log_std)
+        if self.flow_steps < 1:
+            raise ValueError(f"Decoded has flow_steps {self.flow_steps}, which is at least 1")
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)

@@ -13,7 +13,7 @@ from torch import Tensor
 from gimbal.ops import stable_hash
 from gimbal.policies.base import AbstractPolicySpec, Family
 from gimbal.policies.control import DENSITIES, AbstractRealPolicy, made
-from gimbal.policies.gaussian import GaussianPolicy
+from gimbal.policies.gaussian import GaussianPolicy, check_log_std
 
 
 class DisturbedPolicy(AbstractRealPolicy):
@@ -33,7 +33,7 @@ class DisturbedPolicy(AbstractRealPolicy):
         super().__init__()
         if not 0 < disturbances < actions:
             raise ValueError(
-                f"the environment takes {actions} numbers, of which policy.disturbances={disturbances} are a disturbance; it is at "
+                f"an action has {actions} numbers here, of which policy.disturbances={disturbances} are a disturbance; it is at "
                 "least 1, and leaves one at least to the actor"
             )
         self.config = {
@@ -97,6 +97,10 @@ class Disturbed(AbstractPolicySpec):
     log_std: float = 0.0
     push_log_std: float = -0.7
     model: str = ""
+
+    def __post_init__(self) -> None:
+        check_log_std(self.log_std)
+        check_log_std(self.push_log_std, "push_log_std")
 
     def load(self, seed: int = 0) -> DisturbedPolicy:
         return made(DisturbedPolicy, self, seed)

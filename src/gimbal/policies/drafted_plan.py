@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gimbal.composition import Composition, Verdict
-from gimbal.ops import stable_hash
+from gimbal.ops import philox, stable_hash
 from gimbal.policies.base import Family
 from gimbal.policies.control import (
     NO_DENSITY,
@@ -38,7 +39,8 @@ class DraftedPlanPolicy(AbstractImplicitPolicy):
         x <- (x - beta_k e(x, o, R_0, k) / sqrt(1 - A_k)) / sqrt(1 - beta_k) + sqrt(beta_k (1 - A_{k-1}) / (1 - A_k)) z,   z ~ N(0, 1)
 
     A_k = exp(- B(k / K)) over a ``chain`` of K steps, B(s) = .1 s + 9.95 s^2: of many steps beta_k rises linearly, from .1 / K to
-    20 / K. Observations are in units of their spread. At a temperature of 0 all z are 0.
+    20 / K. Observations are in units of their spread. z counts sqrt(T) times. At a temperature T of 0 it is the same in every state
+    and counts once: without it all plans would be one, and nothing chosen.
     """
 
     kept_K: Tensor
@@ -68,6 +70,12 @@ class DraftedPlanPolicy(AbstractImplicitPolicy):
         self.register_buffer(
             "kept_K", (-lost_K).exp(), persistent=False
         )  # A_k, what k steps leave of a plan's variance
+
+    @cached_property
+    def always_PX(self) -> Float[Tensor, "P X"]:
+        """The noise of each plan at a temperature of 0."""
+        candidates = self.spec.candidates
+        return self.noise(philox("drafted plan", "always"), 1).reshape(candidates, -1)
 
     def noise(self, generator: np.random.Generator, steps: int) -> Float[Tensor, "S X"]:
         """Of every denoising step of every plan, and of where plans begin without a draft."""
@@ -120,9 +128,11 @@ class DraftedPlanPolicy(AbstractImplicitPolicy):
         seen_QO = self.normal(observation_KO).float().repeat_interleave(spec.candidates, 0)
         aimed_Q1 = output_of(self.aim, seen_QO)
         noise_QSD = noise_KX.reshape(len(seen_QO), max(1, spec.refine), -1).float()
+        warm_Q11 = temperature_K.float().sqrt().repeat_interleave(spec.candidates)[:, None, None]
+        always_PSD = self.always_PX.to(noise_QSD.device).reshape(spec.candidates, *noise_QSD.shape[1:])
+        noise_QSD = torch.where(warm_Q11 > 0, noise_QSD, always_PSD.repeat(count, 1, 1))
         plan_QD = self.drafted(seen_QO, aimed_Q1) if spec.draft else noise_QSD[:, 0]
-        warm_Q = temperature_K.float().sqrt().repeat_interleave(spec.candidates)
-        plan_QD = self.denoised(plan_QD, seen_QO, aimed_Q1, noise_QSD * warm_Q[:, None, None])
+        plan_QD = self.denoised(plan_QD, seen_QO, aimed_Q1, noise_QSD * warm_Q11.where(warm_Q11 > 0, 1))
         share_QA = self.inverse(seen_QO, plan_QD[:, : seen_QO.shape[1]]).clamp(-1, 1)
         score_Q = output_of(self.judge, torch.cat([seen_QO, share_QA], -1))[:, 0]
         return share_QA.reshape(count, spec.candidates, -1), score_Q.reshape(count, -1)

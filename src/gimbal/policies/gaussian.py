@@ -57,6 +57,14 @@ def log_density(
     return -(0.5 * z_KA.square() + log_std_KA + 0.5 * math.log(2 * math.pi)).sum(-1)
 
 
+def check_log_std(value: float, name: str = "log_std") -> None:
+    if not abs(value) <= MOST_LOG_STD:
+        raise ValueError(
+            f"policy.{name} is {value:g}; it is the logarithm of the initial standard deviation, from -{MOST_LOG_STD:g} to "
+            f"{MOST_LOG_STD:g}"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(AbstractPolicySpec):
     """A Gaussian policy on ``observations`` inputs with ``actions`` continuous actions, or the one saved in the directory ``model``.
@@ -73,11 +81,7 @@ class Gaussian(AbstractPolicySpec):
     model: str = ""
 
     def __post_init__(self) -> None:
-        if not abs(self.log_std) <= MOST_LOG_STD:
-            raise ValueError(
-                f"policy.log_std is {self.log_std:g}; it is the logarithm of the initial standard deviation, from -{MOST_LOG_STD:g} to "
-                f"{MOST_LOG_STD:g}"
-            )
+        check_log_std(self.log_std)
 
     def load(self, seed: int = 0) -> GaussianPolicy:
         if not self.model:

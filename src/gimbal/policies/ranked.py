@@ -94,6 +94,9 @@ class Ranked(AbstractBoundedSpec):
     - ``proposals`` = 1: always the same action of a state, of probability 1; nothing is learned.
     - all D alike: the flow, by any of its proposals.
 
+    - proposals that coincide, as where the flow is clipped: the likelihood is that of the first of them, though any may be
+      played. Ratios and gradients stay exact; entropy counts them apart.
+
     Confidence: abstract; ours: a softmax (the abstract says that RL trains the discriminator), the flow's noises, which are drawn once
     so that the likelihood of a choice needs no other record than its action. RAD-2's second part, corrected plans that train the
     generator too, is not built.

@@ -58,7 +58,7 @@ def no_updates(record: Record) -> Sign | None:
     moves, held, first = record("replay/moves"), record("replay/held"), record.setting("store.learning_starts", None)
     if first is None or not moves or moves[-1] > 0:
         return None
-    evidence = f"none of {len(moves)} steps changed the policy: they put {held[-1]:,.0f} decisions into the buffer"
+    evidence = f"none of {len(moves)} steps trained a weight: they put {held[-1]:,.0f} decisions into the buffer"
     if first < held[-1]:
         return Sign(
             name="no updates",

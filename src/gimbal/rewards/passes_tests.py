@@ -19,6 +19,8 @@ class PassesTests(AbstractReward):
     """1 if the program passes the tests of its task, else 0: ``columns["tests"]`` is a program that is run behind it, in a sandbox,
     and passes if its end is reached: unless it raises, a limit of the sandbox is reached, or the program ends by itself before.
 
+    A program may still cheat asserts, by an object that says it equals anything: tests that look at types or texts see that.
+
     The program is between the last ``opening`` and the ``closing`` after it; two empty ones take all of the text. With ``edits`` the
     text is a sequence of edits, and the program is what they lead to (``ops.edits.applied``). Where the sandbox itself is lost, the
     rollout has no score: that is nobody's failure.
@@ -31,8 +33,10 @@ class PassesTests(AbstractReward):
     sandbox: AbstractSandboxSpec = Monty()
 
     def accepts(self, task: Task) -> None:
-        if not isinstance(task.columns.get("tests"), str):
-            raise ValueError(f"PassesTests runs the column tests, a Python program, and task {task.id} has none")
+        tests = task.columns.get("tests")
+        if not isinstance(tests, str):
+            has = "has none" if tests is None else f"has a {type(tests).__name__}: join its lines to one text"
+            raise ValueError(f"PassesTests runs the column tests, a Python program, and task {task.id} {has}")
 
     def program(self, text: str) -> str | None:
         """The program in a text, if there is one."""

@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 from gimbal.config.overrides import override
 
 H = TypeVar("H")
-Passes = Mapping[str, float]  # a task's id -> the share of its attempts that passed
+Passes = Mapping[
+    str, float
+]  # a task's id -> the mean score of its attempts: the share that pass, where scores are 0 and 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,27 +25,35 @@ class HarnessEdit:
     risks: frozenset[str] = frozenset()
     why: str = ""
 
+    def __post_init__(self) -> None:
+        for name in ("fixes", "risks"):
+            if isinstance(value := vars(self)[name], str):
+                raise ValueError(f"HarnessEdit.{name} is the text {value!r}; it is a set of ids of tasks")
+            object.__setattr__(self, name, frozenset(value))
+
 
 @dataclass(frozen=True, kw_only=True)
 class EditDecision:
     """What came of an edit. ``precision``: the share of ``fixes`` that pass more often; ``fixed`` and ``gain``: by how much they and
-    all tasks do, in the mean; ``regressed``: the tasks that pass less often, and ``unforeseen`` those of them that were no risk."""
+    all tasks do, in the mean; ``regressed``: the tasks that pass less often, and ``unforeseen`` those of them that were no risk.
+    ``refused``: why it was not tried, "" if it was."""
 
     edit: HarnessEdit
     kept: bool
-    precision: float
-    fixed: float
-    gain: float
-    regressed: frozenset[str]
-    unforeseen: frozenset[str]
+    precision: float = 0.0
+    fixed: float = 0.0
+    gain: float = 0.0
+    regressed: frozenset[str] = frozenset()
+    unforeseen: frozenset[str] = frozenset()
+    refused: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HarnessLoop:
     """Tries one edit of a harness a round, holds it to its forecast, and takes it back if that was wrong (AHE, arXiv:2604.25850).
 
-    p(x) is the share of the attempts at task x that pass. An edit that names the tasks F is kept if it gains, and what it gains is
-    its own:
+    p(x) is the mean score of the attempts at task x: the share that pass where scores are 0 and 1, and 0 where none could be scored.
+    An edit that names the tasks F is kept if it gains, and what it gains is its own:
 
         mean_x (p'(x) - p(x)) > 0,   mean_{x in F} (p'(x) - p(x)) > 0,   |{x in F: p'(x) > p(x)}| / |F| >= precision.
 
@@ -70,12 +80,9 @@ class HarnessLoop:
 
     def judge(self, edit: HarnessEdit, before: Passes, after: Passes) -> EditDecision:
         """Whether an edit is kept. ValueError for a forecast about tasks that are not evaluated, or about none."""
-        change = {task: after[task] - before[task] for task in before.keys() & after.keys()}
-        if not edit.fixes or not edit.fixes <= change.keys():
-            known = f"{sorted(edit.fixes - change.keys())[:3]}, which were not evaluated" if edit.fixes else "no task"
-            raise ValueError(
-                f"the edit {edit.name!r} says it will fix {known}; name tasks of the evaluation by their ids"
-            )
+        # A task of which no attempt could be scored any more is lost, not left out: else an edit that breaks it would gain.
+        change = {task: after.get(task, 0.0) - before[task] for task in before}
+        self._check(edit, change)
         named = [change[task] for task in edit.fixes]
         precision, fixed = (sum(value > 0 for value in named) / len(named), sum(named) / len(named))
         gain = sum(change.values()) / len(change)
@@ -90,6 +97,13 @@ class HarnessLoop:
             unforeseen=regressed - edit.risks,
         )
 
+    def _check(self, edit: HarnessEdit, known: Mapping[str, float]) -> None:
+        if not edit.fixes or not edit.fixes <= known.keys():
+            wrong = f"{sorted(edit.fixes - known.keys())[:3]}, which were not evaluated" if edit.fixes else "no task"
+            raise ValueError(
+                f"the edit {edit.name!r} says it will fix {wrong}; name tasks of the evaluation by their ids, as {sorted(known)[:3]}"
+            )
+
     def __call__(
         self,
         harness: H,
@@ -98,16 +112,22 @@ class HarnessLoop:
         apply: Callable[[H, Any], H] = override,
     ) -> tuple[H, list[EditDecision]]:
         """The harness in the end, and every decision. ``propose`` sees the harness, what passes and the decisions so far, and ends the
-        loop by None. ``measure`` evaluates a harness: the number of the evaluation, from 0, is for seeds."""
+        loop by None. ``measure`` evaluates a harness: the number of the evaluation, from 0, is for seeds. An edit that names other
+        tasks than those, or that ``apply`` refuses, is not tried; its decision says why."""
         decisions = list[EditDecision]()
         passes = measure(harness, 0)
         for number in range(1, self.rounds + 1):
             edit = propose(harness, passes, decisions)
             if edit is None:
                 break
-            tried = apply(harness, edit.changes)
+            try:
+                self._check(edit, passes)
+                tried = apply(harness, edit.changes)
+            except ValueError as error:  # of whoever proposes, perhaps a model: what was decided so far stays
+                decisions.append(EditDecision(edit=edit, kept=False, refused=str(error)))
+                continue
             found = measure(tried, number)
             decisions.append(decision := self.judge(edit, passes, found))
             if decision.kept:
-                harness, passes = tried, found
+                harness, passes = tried, {task: found.get(task, 0.0) for task in passes}
         return harness, decisions

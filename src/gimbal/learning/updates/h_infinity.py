@@ -46,7 +46,8 @@ class HInfinity(AbstractUpdate):
 
     - ``attenuation`` = 0 and ``multiplier`` = 0: PPO against an adversary whose force is free (arXiv:1703.02702, both at once).
     - ``attenuation`` to infinity: the disturber learns to be still.
-    - ``multiplier`` to infinity: the actor learns by -A_K alone.
+    - ``multiplier`` to infinity: the actor learns by -A_K alone, which is A_R + ``attenuation`` A_|d| where no episode ends: near A_R,
+      so what the constraint changes is mostly what ends cost.
 
     Confidence: partial; from the card of the paper; ours: ``best`` after an end, K's own critic, both policies in one step, the sizes.
     """
