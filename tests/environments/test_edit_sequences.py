@@ -191,3 +191,34 @@ def test_sizes_of_functions_are_checked():
     assert {StringPrograms(least=1, most=2)[n].columns["completion"].count("\n") for n in range(100)} == {3, 4}
     with pytest.raises(ValueError, match=r"StringPrograms has 3 to 2 lines; expected 1 <= least <= most <= 7"):
         StringPrograms(least=3, most=2)
+
+
+SOUND = [
+    "def double(t):\n    # first the double:\n    a = t * 2\n    return a\n",
+    'def noted(t):\n    """Gives it back.\n\n    Note:\n    no copy.\n    """\n    a = t\n    return a\n',
+    "def table(t):\n    found = {\n        'key':\n        t,\n    }\n    return found\n",
+]
+
+
+@pytest.mark.parametrize("program", SOUND)
+def test_a_line_of_a_sound_program_that_ends_in_a_colon_is_no_error(program):
+    lines = program.splitlines()
+    assert python_errors(program) == set()
+    for seed in range(20):
+        for state in insertions(lines, python_errors, Random(seed)):
+            ast.parse(text_of(lines, state))
+
+
+@pytest.mark.parametrize("mark", ["\x0c", "\u2028", "\x85", "\x1d"])
+def test_a_line_may_hold_other_marks_of_an_end(mark):
+    program = f"text = 'a{mark}b'\nprint(text)\n"
+    tasks = EditSequences(tasks=Rows(rows=[{"prompt": "p", "completion": program}]), samples=3)
+    assert [applied(tasks[n].columns["completion"]) for n in range(3)] == [program] * 3
+
+
+@pytest.mark.parametrize("number", [0, 99])
+def test_a_linter_that_counts_otherwise_is_told(number):
+    with pytest.raises(
+        ValueError, match=rf"the linter found an error in line {number} of \d+; lines are counted from 1"
+    ):
+        insertions(LINES, lambda program: {number}, Random(0))

@@ -92,3 +92,40 @@ def test_forecasts_about_nothing_are_refused():
         HarnessLoop(rounds=0)
     with pytest.raises(ValueError, match=r"precision=1\.5"):
         HarnessLoop(precision=1.5)
+
+
+def test_an_edit_that_breaks_tasks_does_not_gain_by_it():
+    after = {"a": 1.0, "d": 0.5}  # of b and c no attempt could be scored
+    found = HarnessLoop().judge(edit(fixes="a"), BEFORE, after)
+    assert (found.kept, found.gain, found.regressed) == (False, -0.125, {"b", "c"})
+
+
+def test_what_cannot_be_tried_is_a_decision_and_loses_nothing():
+    edits = [
+        edit("good", fixes="a", changes=0.5),
+        edit("strange", fixes="z"),
+        edit("none", fixes=""),
+        edit("no key", changes=None),
+    ]
+
+    def apply(harness, changes):
+        if changes is None:
+            raise ValueError("there is no such key")
+        return harness + changes
+
+    measured = []
+
+    def measure(harness, number):
+        measured.append(number)
+        return BEFORE | {"a": harness}
+
+    loop = HarnessLoop(rounds=4)
+    harness, decisions = loop(0.0, lambda h, passes, done: edits[len(done)], measure, apply)
+    assert harness == 0.5 and measured == [0, 1], "only what can be tried is evaluated"
+    assert [decision.kept for decision in decisions] == [True, False, False, False]
+    said = [decision.refused for decision in decisions]
+    assert said[0] == "" and said[3] == "there is no such key"
+    assert said[1] == (
+        "the edit 'strange' says it will fix ['z'], which were not evaluated; name tasks of the evaluation by their ids, as "
+        "['a', 'b', 'c']"
+    )

@@ -25,12 +25,6 @@ class HarnessEdit:
     risks: frozenset[str] = frozenset()
     why: str = ""
 
-    def __post_init__(self) -> None:
-        for name in ("fixes", "risks"):
-            if isinstance(value := vars(self)[name], str):
-                raise ValueError(f"HarnessEdit.{name} is the text {value!r}; it is a set of ids of tasks")
-            object.__setattr__(self, name, frozenset(value))
-
 
 @dataclass(frozen=True, kw_only=True)
 class EditDecision:
@@ -94,12 +88,14 @@ class HarnessLoop:
             fixed=fixed,
             gain=gain,
             regressed=regressed,
-            unforeseen=regressed - edit.risks,
+            unforeseen=regressed - set(edit.risks),
         )
 
     def _check(self, edit: HarnessEdit, known: Mapping[str, float]) -> None:
-        if not edit.fixes or not edit.fixes <= known.keys():
-            wrong = f"{sorted(edit.fixes - known.keys())[:3]}, which were not evaluated" if edit.fixes else "no task"
+        if not edit.fixes or not set(edit.fixes) <= known.keys():  # of whoever proposes: it may be a list
+            wrong = (
+                f"{sorted(set(edit.fixes) - known.keys())[:3]}, which were not evaluated" if edit.fixes else "no task"
+            )
             raise ValueError(
                 f"the edit {edit.name!r} says it will fix {wrong}; name tasks of the evaluation by their ids, as {sorted(known)[:3]}"
             )
