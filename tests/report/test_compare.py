@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from gimbal import api
+from gimbal.report.doctor import diagnose
 from gimbal.report.files import JsonLines, Summary
 
 EXAM = {"tasks": {"class": "Sums", "seed": 7}, "samples": 4, "every": 0, "engine": None, "rewards": None}
@@ -232,6 +233,13 @@ def test_a_run_that_lost_lines_is_not_compared(tmp_path):
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:6]))
     with pytest.raises(ValueError, match=r"a-s1: metrics\.jsonl has no line of 6 of 12 steps .* put the file back"):
         api.compare([tmp_path])
+    file.write_text("")
+    with pytest.raises(ValueError, match=r"a-s1: metrics\.jsonl has no line of 12 of 12 steps .* put the file back"):
+        api.compare([tmp_path])
+    with pytest.raises(
+        ValueError, match=r"a-s1: metrics\.jsonl has no line of 12 of 12 steps .* nothing to judge the run by"
+    ):
+        diagnose(tmp_path / "a-s1")
 
 
 def test_more_refusals(tmp_path):

@@ -131,10 +131,10 @@ def read(directory: Path) -> EndedRun:
             f"{directory} is not finished ({len(run.rows)} of {run.own['steps']} steps are recorded); "
             f"finish it with gimbal train --resume {directory}, or leave it out"
         )
-    if not run.rows:
-        raise ValueError(f"{directory} has no finished step, so there is nothing to compare")
     if damage := lost(run.rows, run.summary.steps):
         raise ValueError(f"{directory}: {damage}; put the file back, or leave the run out")
+    if not run.rows:
+        raise ValueError(f"{directory} has no finished step, so there is nothing to compare")
     return EndedRun(
         directory=directory,
         recipe=str(run.settings.get("recipe", run.name)),

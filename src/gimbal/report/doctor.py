@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gimbal.report import acting, failures, settings
+from gimbal.report.files import lost
 from gimbal.report.held_out import named
 from gimbal.report.record import CONTROL, RETURN, TOKENS, WORTH, Change, Record, Sign, figure, when
 
@@ -124,6 +125,8 @@ class Diagnosis:
 def diagnose(directory: Path) -> Diagnosis:
     """The diagnosis of a run by its directory; a ValueError if nothing is recorded."""
     record = Record(directory)
+    if not record.rows and (damage := lost(record.rows, record.summary.get("steps", 0))):
+        raise ValueError(f"{directory}: {damage}, so there is nothing to judge the run by; put the file back")
     if not record.rows and record.stopped is None:
         raise ValueError(f"{directory} has neither metrics nor a record of why it stopped: let it finish a step first")
     return diagnosis_of(record)
