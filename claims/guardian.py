@@ -21,10 +21,10 @@ coverage of .95, a limit of .05 on *outside*, a first price of 1) nor the penalt
 No other rule that keeps a learned world near its data (a price where its members disagree, MOPO) is an arm. The paper's patients are
 not here.
 
-Written before its runs, after pilots at 1e-3 and 2,500 moves: a cost of 7.2 and 1.8 (seeds 100 and 101) with *limit*, of 0 and 0 with *both*, and a return of 77.6
-and 72.1, 68.9 and 72.7. Where nobody states the limit
-(seed 100), the price alone brought a return of 84.4 and a cost of 20.4, and neither 129.4 and 85.4. On `gimbal/pendulum/expert-v0`
-(no limit; seed 100) nothing was to be seen: -1,524 with the price, -1,543 without, neither of which had learned.
+Written before its runs, after pilots at 1e-3 and 2,500 moves: a cost of 7.2 and 1.8 (seeds 100 and 101) with *limit*, of 0 and 0 with
+*both*, and a return of 77.6 and 72.1, 68.9 and 72.7. Where nobody states the limit (seed 100), the price alone brought a return of 84.4
+and a cost of 20.4, and neither 129.4 and 85.4. On `gimbal/pendulum/expert-v0` (no limit; seed 100) nothing was to be seen: -1,524 with
+the price, -1,543 without, neither of which had learned.
 
     python claims/guardian.py --processes 1     # goes on from claims/guardian.json; five minutes of one idle core
 """
