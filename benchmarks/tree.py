@@ -29,7 +29,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from gimbal import recipes
 from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native, NativeEngine
-from gimbal.environments.demonstrations import practice
+from gimbal.environments.demonstrations import training_tasks
 from gimbal.policies.layout import planned
 from gimbal.policies.token import CausalLM, Sampling, TokenPolicy, Tokens
 from gimbal.workflows.branching import Branching
@@ -124,7 +124,7 @@ def sampler(name: str, workflow: Branching, samples: int, groups: int = 16) -> d
             for sample in range(samples):
                 asked = Sampling(max_length=64)
                 live.submit(
-                    Request(group=index, task=practice(size=groups)[index], sample=sample, sampling=asked, seed=5)
+                    Request(group=index, task=training_tasks(size=groups)[index], sample=sample, sampling=asked, seed=5)
                 )
         rows = [item.rollout for item in drained(live).values()]
         prompts = {row.task.id: row.decisions.cost_N.item() - row.length for row in rows}

@@ -65,6 +65,7 @@ import graded  # noqa: E402
 import grid  # noqa: E402
 import grid_page  # noqa: E402
 import group_matching  # noqa: E402
+import guardian  # noqa: E402
 import half_good  # noqa: E402
 import harness_edits  # noqa: E402
 import holds  # noqa: E402
@@ -221,6 +222,9 @@ VOTES = {
     "pruned": "pruned",
     "steps": "steps",
 }
+GUARDED = {name: name for name in ("value", "return", "cost", "outside", "price", "penalty")} | {
+    "seconds of CPU": "cpu"
+}
 PUSHED = {name: name for name in ("return", "steady", "wave", "gust", "push", "gain")} | {"seconds of CPU": "cpu"}
 BALANCE = {name: name for name in ("score", "fitted", "error")}
 FLOWS = {name: name for name in ("overlap", "modes", "reward")}
@@ -308,6 +312,7 @@ def pages() -> dict[str, str]:
         tuned(robust, "Caution where transitions are not as they were", ROBUST),
         tuned(collected, "Ten samples of everything", COLLECTED),
         tuned(families, "Worst cases of a family, one at a time", FAMILIES),
+        tuned(guardian, "A learned world that is not asked far from its data", GUARDED),
         tuned(pushed, "Pushes of kinds that were not trained on", PUSHED),
         two_modes_page.section(campaign.load(two_modes.RECORD)),
         tuned(proposals, "A choice among a flow's proposals", PROPOSALS),

@@ -23,7 +23,7 @@ import holds
 import page
 
 from gimbal.advantages import DiscrepancyPenalty
-from gimbal.environments.demonstrations import exam
+from gimbal.environments.demonstrations import held_out_tasks
 from gimbal.records import TrainBatch
 from gimbal.runtime.compose import check
 from gimbal.runtime.simulate.price import price
@@ -162,7 +162,12 @@ def test_in_every_recorded_run_the_mechanism_was_at_work(run):
 @pytest.mark.slow
 def test_a_cell_can_be_run_again(monkeypatch):
     """One with every part of the claim's own: price, an anchor for it, a coarse sampler and a controller."""
-    for name, small in {"STEPS": 2, "PROMPTS": 4, "GROUP": 2, "exam": lambda size: exam(size=2)}.items():
+    for name, small in {
+        "STEPS": 2,
+        "PROMPTS": 4,
+        "GROUP": 2,
+        "held_out_tasks": lambda size: held_out_tasks(size=2),
+    }.items():
         monkeypatch.setattr(dose, name, small)
     found = dose.measure("price", "version-present", 1, 1e-4, 0)
     recorded = next(run for run in RUNS if run["arm"] == "version-present")

@@ -7,8 +7,13 @@ import pytest
 import torch
 from test_learned_worlds import INSIDE, WORLD, drawn, learner_of, ready
 
+from gimbal import recipes
+from gimbal.controllers.lagrangian import Lagrangian
+from gimbal.learning import guardian
 from gimbal.learning.guardian import Guardian, Supported
-from gimbal.learning.updates.dyna import BEGINS, Dyna
+from gimbal.learning.updates.dyna import BEGINS, GUARD, Dyna
+from gimbal.report.files import deterministic
+from gimbal.runtime.local import Trainer
 
 
 def normal(count, seed=0, scale=(1.0, 3.0)):
@@ -151,3 +156,53 @@ def test_without_a_price_rewards_are_as_they_are():
 def test_settings_that_mean_nothing_are_refused(wrong, said):
     with pytest.raises(ValueError, match=said):
         Guardian(**wrong)
+
+
+def test_a_guard_that_would_price_nothing_is_refused():
+    for nothing in ({"share": 0.0}, {"horizon": 0}):
+        with pytest.raises(ValueError, match=r"there are none: both must be above 0, or guard=none"):
+            replace(GUARDED, **nothing)
+    with pytest.raises(ValueError, match=r"guard\.unsafe names none: give it a function"):
+        replace(GUARDED, controllers={"guard.penalty": Lagrangian(signal="guard/unsafe")})
+
+
+def test_more_products_than_can_be_held_are_refused_with_the_way_out():
+    data = torch.randn(10, 70, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(
+        ValueError, match=r"degree 2 makes 2,556 products of 70 numbers.*a smaller guard\.degree; 1 makes 71"
+    ):
+        fitted(data)
+    assert (fitted(data, degree=1, coverage=1.0)(data) <= 1).all()
+
+
+def test_data_are_taken_in_parts_that_make_no_difference(monkeypatch):
+    data, others = normal(300), normal(50, seed=1, scale=(2.0, 6.0))
+    whole = fitted(data)(others)
+    monkeypatch.setattr(guardian, "PART", 7)
+    torch.testing.assert_close(fitted(data)(others), whole)
+
+
+def test_a_resumed_run_keeps_its_set_and_its_prices_and_goes_on_to_the_same_bits(tmp_path, single_thread):
+    small = {"store.moves": 4, "store.minibatch": 16, "steps": 6, "held_out": None}
+    trainer = Trainer(run := recipes.load("ogsrl", small))
+    for _ in range(3):
+        trainer.advance()
+    resumed = Trainer(run, trainer.save(tmp_path, {}))
+    resumed.begin()
+    prices = trainer.learner.control_state
+    begun = {path: rule.init() for path, rule in run.update.controllers.items()}
+    assert resumed.learner.control_state == prices and all(prices[path] != begun[path] for path in begun)
+    fitted_own, fitted_other = (made.learner.models.parts[GUARD].state_dict() for made in (trainer, resumed))
+    assert fitted_own and all(torch.equal(x, fitted_other[name]) for name, x in fitted_own.items())
+    for _ in range(3):
+        metrics = trainer.advance()[0]
+        assert deterministic(resumed.advance()[0]) == deterministic(metrics)
+        assert metrics["guard/outside"] > 0
+    assert resumed.learner.control_state == trainer.learner.control_state
+    for own, other in zip(
+        trainer.learner.models.modules.values(), resumed.learner.models.modules.values(), strict=True
+    ):
+        for name, x in own.state_dict().items():
+            assert torch.equal(x, other.state_dict()[name]), name
+    trainer.close()
+    resumed.close()

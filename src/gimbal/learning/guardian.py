@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import Any
@@ -14,6 +14,8 @@ from torch import Tensor
 
 from gimbal.config.parts import label, resolve
 from gimbal.policies.control import Steps
+
+MOST, PART = 2_000, 4_096  # products, whose matrix is inverted; rows whose products are held at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,22 +78,29 @@ class Supported:
 
     def fit(self, x_KX: Float[Tensor, "K X"]) -> None:
         """By all data at once."""
+        products = math.comb(x_KX.shape[1] + self.spec.degree, self.spec.degree)
+        if self.spec.degree > 1 and products > MOST:
+            raise ValueError(
+                f"guard.degree {self.spec.degree} makes {products:,} products of {x_KX.shape[1]} numbers (observation and action), "
+                f"of which at most {MOST:,} are taken: set a smaller guard.degree; 1 makes {x_KX.shape[1] + 1:,}"
+            )
         x_KX = x_KX.double()
         # A number that never changes is in units of 1.
         mean_X, spread_X = x_KX.mean(0), x_KX.std(0, correction=0)
         self.fitted = {"mean": mean_X, "spread": torch.where(spread_X > 0, spread_X, 1)}
-        v_KV = self._products(x_KX)
-        moment_VV = v_KV.T @ v_KV / len(v_KV)
-        moment_VV += self.spec.ridge * torch.eye(len(moment_VV), dtype=moment_VV.dtype, device=moment_VV.device)
+        moment_VV = torch.zeros(products, products).to(x_KX)
+        for v_KV in self._products(x_KX):
+            moment_VV += v_KV.T @ v_KV / len(x_KX)
+        moment_VV += self.spec.ridge * torch.eye(products).to(x_KX)
         self.fitted["inverse"] = torch.linalg.inv(moment_VV)
-        self.fitted["kappa"] = torch.quantile(self._distances(v_KV), self.spec.coverage, interpolation="higher")
+        self.fitted["kappa"] = torch.quantile(self._distances(x_KX), self.spec.coverage, interpolation="higher")
 
     def __call__(self, x_KX: Float[Tensor, "K X"]) -> Float[Tensor, " K"]:
         """q of each."""
         if not self.fitted:
             return x_KX.new_zeros(len(x_KX))
         self.fitted = {name: x.to(x_KX.device) for name, x in self.fitted.items()}  # a checkpoint's are in main memory
-        found_K = self._distances(self._products(x_KX.double())) / self.fitted["kappa"]
+        found_K = self._distances(x_KX.double()) / self.fitted["kappa"]
         return found_K.to(x_KX.dtype)
 
     def outside(self, steps: Steps) -> Bool[Tensor, "N S"]:
@@ -112,16 +121,18 @@ class Supported:
             )
         return found.view(steps.shape) & steps.real_NS
 
-    def _distances(self, v_KV: Float[Tensor, "K V"]) -> Float[Tensor, " K"]:
-        return ((v_KV @ self.fitted["inverse"]) * v_KV).sum(-1)
+    def _distances(self, x_KX: Float[Tensor, "K X"]) -> Float[Tensor, " K"]:
+        return torch.cat([((v_KV @ self.fitted["inverse"]) * v_KV).sum(-1) for v_KV in self._products(x_KX)])
 
-    def _products(self, x_KX: Float[Tensor, "K X"]) -> Float[Tensor, "K V"]:
+    def _products(self, x_KX: Float[Tensor, "K X"]) -> Iterator[Float[Tensor, "K V"]]:
+        """Of some rows after others."""
         z_KX = (x_KX - self.fitted["mean"]) / self.fitted["spread"]
         one_K1 = torch.ones_like(z_KX[:, :1])
         places = range(z_KX.shape[1] + 1)  # the last is 1, so that products of fewer are there too
         z_KX = torch.cat([z_KX, one_K1], -1)
         chosen = list(combinations_with_replacement(places, self.spec.degree))
-        return torch.stack([z_KX[:, list(one)].prod(-1) for one in chosen], -1)
+        for z_PX in z_KX.split(PART):
+            yield torch.stack([z_PX[:, list(one)].prod(-1) for one in chosen], -1)
 
     def state_dict(self) -> dict[str, Any]:
         return {name: x.clone() for name, x in self.fitted.items()}

@@ -76,6 +76,16 @@ class Dyna(AbstractUpdate):
                 f"Dyna has horizon {self.horizon}, which counts imagined steps from 0, share {self.share}, which is in [0, 1], and "
                 f"world_learning_rate {self.world_learning_rate}, a number from 0"
             )
+        if self.guard is not None and not self._imagines:
+            raise ValueError(
+                f"Dyna.guard prices imagined steps; with horizon {self.horizon} and share {self.share} there are none: both must be "
+                "above 0, or guard=none"
+            )
+        if "guard.penalty" in self.controllers and self.guard is not None and not self.guard.unsafe:
+            raise ValueError(
+                "a controller of guard.penalty moves what a broken limit costs; guard.unsafe names none: give it a function of next "
+                "observations (file.py:function), or take the controller out"
+            )
         if isinstance(self.inside, TD3) and self.inside.imitation is not None:
             raise ValueError("imitation is of recorded actions, and a branch has none: leave out inside.imitation")
         if self.inside.controllers or self.inside.stability is not None:
