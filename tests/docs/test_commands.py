@@ -89,6 +89,7 @@ def desk(tmp_path, monkeypatch, recorded):
         (tmp_path / run / "recipe.yaml").write_text(config.dump(recipes.load("demo"), "demo"))
     for recipe, run in (("famo2o", "offline"), ("iql", "base")):
         recipes.load(recipe).policy.load(0).save(tmp_path / "runs" / run / "model")
+    (tmp_path / "programs.jsonl").write_text('{"prompt": "1+1=", "completion": "a = 1"}\n')
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1="}\n')
     registered = "gymnasium.register('Corridor-v0', entry_point=Corridor)\n"
     (tmp_path / "corridor.py").write_text(re.search(r"```python\n(import gymnasium.*?)```", DATA, re.S)[1] + registered)

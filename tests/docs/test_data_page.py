@@ -90,6 +90,7 @@ def library(tasks, monkeypatch):
     rows = "".join(json.dumps({"prompt": f"{n} + 1 =", "answer": f"{n + 1}"}) + "\n" for n in range(300))
     Path("rows.jsonl").write_text(rows)
     Path("heldout.jsonl").write_text(rows.splitlines()[0])
+    Path("programs.jsonl").write_text('{"prompt": "p", "completion": "a = 1\\nprint(a)"}\n')
     Path("more.csv").write_text("prompt,answer\n1 + 1 =,2\n")
     Path("data").mkdir()
     found.disable_progress_bars()
