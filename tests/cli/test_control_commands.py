@@ -492,16 +492,6 @@ def test_a_module_s_environment_needs_no_version(desk, capsys):
     assert "registers no environment of that name" in refused(capsys, "sac", "env=registers:Min")
 
 
-def test_a_dqn_saved_with_a_field_that_is_gone_is_read(desk, capsys):
-    assert cli.main(["train", "dqn", "--print-config"]) == 0
-    saved = yaml.safe_load(capsys.readouterr().out)
-    for copied, code in ((0, 0), (7, 2)):
-        saved["run"]["update"]["copy_every"] = copied
-        Path("old.yaml").write_text(yaml.safe_dump(saved))
-        assert cli.main(["train", "old.yaml", "--dry-run"]) == code
-    assert "DQN has no field copy_every" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(("recipe", "at"), [("dqn", "update"), ("mbpo", "update.inside"), ("cartpole", "")])
 def test_names_of_other_libraries_lead_into_the_update(desk, capsys, recipe, at):
     assert cli.main(["train", recipe, "lr=0.5", "--print-config"]) == 0
