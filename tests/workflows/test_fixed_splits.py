@@ -139,24 +139,6 @@ def test_a_state_goes_on_from_every_step_to_the_same_bits(policy):
     assert waiting > 2
 
 
-def test_a_state_from_before_paths_could_split_is_taken(policy):
-    def begun():
-        engine = Denoising(slots=5).start(policy)
-        engine.load(0, policy.weights())
-        return engine
-
-    live = asked(begun(), 7)
-    live.step()
-    state = live.state_dict()
-    del state["trunks"]
-    for path in state["live"]:
-        del path["kept"]
-    again = begun()
-    again.load_state_dict(pickle.loads(pickle.dumps(state)))
-    found, expected = rows(again), rows(live)
-    assert found.keys() == expected.keys() and all(same(found[key], expected[key]) for key in expected)
-
-
 def test_what_a_branch_takes_over_keeps_its_version(policy):
     live = asked(started(policy, FixedSplits(splits=(2,))), 2)
     for _ in range(7):  # six steps of the root, one of its branch
