@@ -125,7 +125,7 @@ def test_a_step_that_breaks_the_limit_costs_its_penalty_wherever_it_is_from():
 def test_a_rule_that_answers_otherwise_is_refused():
     learner = learner_of(replace(GUARDED, guard=Guardian(unsafe=wrong)))
     with pytest.raises(
-        ValueError, match=r"guard\.unsafe returned Tensor for 2 observations; it must return a bool tensor"
+        ValueError, match=r"guard\.unsafe returned torch.float32 for 2 observations; it must return a bool tensor"
     ):
         learner.update._imagined(learner.models, ready(learner, drawn()))
 
