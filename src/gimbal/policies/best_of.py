@@ -17,7 +17,7 @@ from gimbal.policies.base import Family
 from gimbal.policies.control import (
     NO_DENSITY,
     AbstractBoundedSpec,
-    read_config,
+    config_of,
     read_weights,
     relu_mlp,
     without_density,
@@ -212,12 +212,7 @@ class BestOf(AbstractBoundedSpec):
         own = {name: vars(self)[name] for name in ("observations", "actions", "bound", "normalize", "members")}
         own |= {"hidden": list(self.hidden), "layer_norm": self.layer_norm}
         own |= {"edits": self.edit > 0, "values": self.pick.reads_value}
-        saved = read_config(self.model) if self.model else own
-        if lacking := sorted(own.keys() - saved.keys()):
-            raise ValueError(
-                f"{self.model} holds no BestOf policy, for its configuration says nothing of {lacking[0]}: policy.model must be a "
-                "directory that a run of idql or expo saved"
-            )
+        saved = config_of(self, own, "idql or expo") if self.model else own
         policy = BestOfPolicy(self, saved, seed)
         for name in ("edits", "values"):
             if policy.config[name] != own[name]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -384,6 +384,19 @@ def read_config(directory: str, field: str = "policy.model") -> dict[str, Any]:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise ValueError(f"{path} holds no configuration; {field} must be a directory that a control run saved")
+    return found
+
+
+def config_of(spec: AbstractPolicySpec, names: Iterable[str], by: str) -> dict[str, Any]:
+    """The configuration saved in the specification's directory ``model``; ValueError where it lacks one of these names, which runs
+    of the recipes ``by`` save: then it is another kind of policy."""
+    directory, kind = vars(spec)["model"], type(spec).__name__
+    found = read_config(directory)
+    if lacking := sorted(set(names) - found.keys()):
+        raise ValueError(
+            f"{directory} holds no {kind} policy, for its configuration says nothing of {lacking[0]}: policy.model must be a directory "
+            f"that a run of {by} saved"
+        )
     return found
 
 

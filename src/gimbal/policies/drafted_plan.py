@@ -18,8 +18,8 @@ from gimbal.policies.base import Family
 from gimbal.policies.control import (
     NO_DENSITY,
     AbstractBoundedSpec,
+    config_of,
     output_of,
-    read_config,
     read_weights,
     relu_mlp,
     without_density,
@@ -196,12 +196,7 @@ class DraftedPlan(AbstractBoundedSpec):
     def load(self, seed: int = 0) -> DraftedPlanPolicy:
         names = ("observations", "actions", "bound", "normalize", "horizon", "chain")
         own = {name: vars(self)[name] for name in names} | {"hidden": list(self.hidden)}
-        sizes = read_config(self.model) if self.model else own
-        if lacking := sorted(own.keys() - sizes.keys()):
-            raise ValueError(
-                f"{self.model} holds no DraftedPlan policy, for its configuration says nothing of {lacking[0]}: policy.model must be a "
-                "directory that a run of trajectory_diffuser saved"
-            )
+        sizes = config_of(self, own, "trajectory_diffuser") if self.model else own
         if sizes["chain"] != self.chain:
             raise ValueError(
                 f"{self.model} was saved with a chain of {sizes['chain']} steps, and policy.chain is {self.chain}: set the same"

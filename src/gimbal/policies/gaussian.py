@@ -12,7 +12,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import DENSITIES, AbstractRealPolicy, mlp, read_config, read_weights
+from gimbal.policies.control import DENSITIES, AbstractRealPolicy, config_of, mlp, read_weights
 
 MOST_LOG_STD = 20.0  # of either sign: float32 does not resolve densities beyond
 
@@ -86,11 +86,7 @@ class Gaussian(AbstractPolicySpec):
     def load(self, seed: int = 0) -> GaussianPolicy:
         if not self.model:
             return GaussianPolicy(self.observations, self.actions, list(self.hidden), self.log_std, seed).eval()
-        saved = read_config(self.model)
-        if lacking := sorted({"observations", "actions", "hidden"} - saved.keys()):
-            raise ValueError(
-                f"policy.model={self.model} was saved by another kind of policy than Gaussian: it says nothing of {lacking[0]}"
-            )
+        saved = config_of(self, ("observations", "actions", "hidden"), "pendulum or bc")
         policy = GaussianPolicy(saved["observations"], saved["actions"], saved["hidden"], 0.0, seed)
         read_weights(policy, self.model)
         return policy.eval()

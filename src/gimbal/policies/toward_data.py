@@ -17,8 +17,8 @@ from gimbal.policies.base import Family
 from gimbal.policies.control import (
     NO_DENSITY,
     AbstractBoundedSpec,
+    config_of,
     output_of,
-    read_config,
     read_weights,
     relu_mlp,
     without_density,
@@ -167,13 +167,7 @@ class TowardData(AbstractBoundedSpec):
     def load(self, seed: int = 0) -> TowardDataPolicy:
         own = {name: vars(self)[name] for name in ("observations", "actions", "bound", "normalize")}
         if self.model:
-            sizes = read_config(self.model)
-            if lacking := sorted((own.keys() | {"hidden", "base"}) - sizes.keys()):
-                raise ValueError(
-                    f"{self.model} holds no TowardData policy, for its configuration says nothing of {lacking[0]}: policy.model must "
-                    "be a directory that a run of cdsa saved"
-                )
-            policy = TowardDataPolicy(self, sizes, seed)
+            policy = TowardDataPolicy(self, config_of(self, own.keys() | {"hidden", "base"}, "cdsa"), seed)
             read_weights(policy, self.model)
             return policy.eval()
         base = base_in(self.base, self) if self.base else None

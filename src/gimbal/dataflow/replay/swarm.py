@@ -269,7 +269,7 @@ class SwarmStore(AbstractStore):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.counts, self.pooled = Counter(state["counts"]), state["pooled"]
-        self.own, self.runs = self.own._replace(run=state.get("run", self.own.run)), dict(state.get("runs", {}))
+        self.own, self.runs = self.own._replace(run=state["run"]), dict(state["runs"])
 
 
 def _file(directory: Path, version: int) -> Path:
