@@ -167,6 +167,31 @@ def test_several_pairs_share_the_level(tmp_path):
     assert found.pairs[0].p == pytest.approx(2 / 70) and "(5 each can)" in found.verdict
 
 
+def test_three_arms_are_ranked_by_their_wins(tmp_path):
+    for name, shift in (("best", 0.0), ("mid", 0.2), ("last", 0.4)):
+        arm(tmp_path, name, SLOW, (np.array(ALIKE) - shift).tolist(), objective={"clip": shift})
+    found = api.compare([tmp_path])
+    best, last, mid = (one.strength for one in found.arms)
+    assert best.value > mid.value > last.value and mid.value == pytest.approx(0, abs=1e-6)
+    assert best.low == best.high == best.value  # every run of one is above every run of the next, in any resample
+    assert "strength" in str(found) and "Bradley-Terry" in str(found)
+    found.save(tmp_path / "c.json")
+    assert json.loads((tmp_path / "c.json").read_text())["arms"][0]["strength"]["value"] == pytest.approx(best.value)
+    two = api.compare([tmp_path / "best-*", tmp_path / "mid-*"])
+    assert two.arms[0].strength is None and "strength" not in str(two)
+
+
+def test_where_less_is_better_the_smallest_is_the_strongest(tmp_path):
+    for name, loss in (("best", 0.1), ("mid", 0.2), ("last", 0.4)):
+        arm(tmp_path, name, SLOW, [loss] * 5, objective={"clip": loss})
+        for file in tmp_path.glob(f"{name}-s*/summary.json"):
+            summary = json.loads(file.read_text())
+            summary["after"] = {"eval/loss": loss}
+            file.write_text(json.dumps(summary))
+    best, last, mid = api.compare([tmp_path], metric="loss").arms
+    assert best.strength.value > mid.strength.value > last.strength.value
+
+
 def test_an_arm_of_several_exams_is_stratified(tmp_path):
     exams = [EXAM, {**EXAM, "tasks": {"class": "Words", "seed": 7}}]
     for name, fields, shift in (("a", {}, 0.0), ("b", OTHER, 0.1)):

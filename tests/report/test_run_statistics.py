@@ -160,3 +160,28 @@ def test_improvement_and_intervals_are_rliables():
         ends = library.get_interval_estimates(given, theirs, reps=4000)[1]["a"][:, 0]
         assert st.interval(ours, arms, generator(), count=4000) == pytest.approx(tuple(ends), abs=0.02)
     assert st.profile(x, tau) == pytest.approx(library.score_distributions(x, tau))
+
+
+def test_strengths_are_the_maximum_of_the_likelihood_of_their_wins():
+    normal = generator(3).normal
+    arms = [normal(mean, 1.0, (7, 2)) for mean in (0.0, 0.4, 0.5, 1.5)]
+    win_AA = st.wins(arms)
+    assert win_AA + win_AA.T == pytest.approx(8 * (1 - np.eye(4)))  # seven runs and one game that is drawn
+    strength_A = st.strengths(win_AA)
+    assert strength_A.mean() == pytest.approx(0, abs=1e-9) and (np.diff(strength_A) > 0)[-1]
+    expected_AA = 8 / (1 + np.exp(strength_A[None, :] - strength_A[:, None])) * (1 - np.eye(4))
+    assert expected_AA.sum(1) == pytest.approx(win_AA.sum(1), abs=1e-6)  # the likelihood's gradient is 0
+
+
+def test_strengths_of_games_as_the_model_has_them_are_its_own():
+    true_A = np.array([-1.0, 0.2, 0.8])
+    chance_AA = 1 / (1 + np.exp(true_A[None, :] - true_A[:, None])) * (1 - np.eye(3))
+    assert st.strengths(chance_AA) == pytest.approx(true_A, abs=1e-6)
+    assert st.strengths(np.stack([chance_AA, chance_AA.T])) == pytest.approx(np.stack([true_A, -true_A]), abs=1e-6)
+
+
+def test_two_arms_differ_by_the_log_of_their_wins_and_one_that_always_wins_is_finite():
+    strength_A = st.strengths(st.wins([np.full((5, 1), 1.0), np.zeros((5, 1))]))
+    assert strength_A[0] - strength_A[1] == pytest.approx(math.log(5.5 / 0.5))
+    circle_AA = np.array([[0.0, 5.5, 0.5], [0.5, 0.0, 5.5], [5.5, 0.5, 0.0]])
+    assert st.strengths(circle_AA) == pytest.approx(np.zeros(3), abs=1e-9)

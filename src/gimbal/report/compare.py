@@ -22,6 +22,7 @@ from gimbal.report.verdict import short, table, verdict
 
 WINDOW = 4  # steps that a training curve is averaged over before it is compared with a threshold
 CURVE_POINTS = 60
+STRENGTHS = 2000  # resamples of a ranking
 # What else determines a training curve besides the policy: if arms differ in it, their curves are not comparable.
 TRAINED_ON = ("tasks.", "curriculum.", "sampling.", "rewards.")
 
@@ -71,7 +72,7 @@ def compare(
     everything = np.concatenate([x.ravel() for x in scores.values()])
     margin = 0.05 * float(np.ptp(everything))
     tau_K = np.linspace(everything.min() - margin, everything.max(), 61)
-    unlike = differing(found)
+    unlike, strong = differing(found), _strengths(list(scores.values()), metric, generator)
     comparison = Comparison(
         metric=metric,
         verdict="",
@@ -89,12 +90,13 @@ def compare(
                 settings={key: arm.all_runs[0].settings.get(key) for key in unlike},
                 scores=scores[arm.name].T.tolist(),
                 score=_estimate(statistics.interquartile_mean, [scores[arm.name]], generator),
+                strength=strong[place] if strong else None,
                 profile=_profile(scores[arm.name], tau_K, generator),
                 curve=curves.band(arm, generator) if curves and len(arm.runs) == 1 else [],
                 tokens=_clock(clocks["tokens"], arm.name, generator) if clocks else None,
                 seconds=_clock(clocks["seconds"], arm.name, generator) if clocks else None,
             )
-            for arm in found
+            for place, arm in enumerate(found)
         ],
         pairs=results,
     )
@@ -258,6 +260,22 @@ def _estimate(
 ) -> Estimate:
     ends = statistics.interval(statistic, arms, generator, count=count)
     return Estimate(float(statistic(*arms)), *(ends or (None, None)))
+
+
+def _strengths(arms: Sequence[Array], metric: str, generator: np.random.Generator) -> list[Estimate]:
+    """One ranking of three or more arms by their runs' wins over each other; [] of fewer, where P(improvement) says it all."""
+    if len(arms) < 3:
+        return []
+    better = [-score_RT if smaller(metric) else score_RT for score_RT in arms]
+    values = statistics.strengths(statistics.wins(better)).tolist()
+    if min(map(len, arms)) < 2:
+        return [Estimate(value) for value in values]
+    drawn_BA = statistics.strengths(
+        statistics.wins([statistics.resample(score_RT, STRENGTHS, generator) for score_RT in better])
+    )
+    return [
+        Estimate(*each) for each in zip(values, *(x.tolist() for x in statistics.percentiles(drawn_BA)), strict=True)
+    ]
 
 
 def _profile(score_RT: Array, tau_K: Array, generator: np.random.Generator) -> list[list[float]]:

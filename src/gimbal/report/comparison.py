@@ -44,6 +44,7 @@ class ArmResult:
     settings: dict[str, Any]  # the fields in which the arms differ
     scores: list[list[float]]  # [evaluation][seed]
     score: Estimate  # interquartile mean
+    strength: Estimate | None  # Bradley-Terry, in log-odds above the mean arm; None of fewer than three
     profile: list[list[float]]  # rows of (threshold, share of runs above it, low, high)
     curve: list[list[float]]  # rows of (tokens, interquartile mean of the curve, low, high); for one evaluation only
     tokens: Clock | None

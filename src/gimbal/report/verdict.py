@@ -113,6 +113,11 @@ def table(comparison: Comparison) -> str:
     name = short(comparison.metric)
     head = ["", "runs", f"final {name}"]
     rows = [[arm.name, str(len(arm.runs)), figure(arm.score)] for arm in comparison.arms]
+    if any(arm.strength for arm in comparison.arms):
+        head.append("strength")
+        for row, arm in zip(rows, comparison.arms, strict=True):
+            assert arm.strength is not None
+            row.append(figure(arm.strength))
     if comparison.thresholds:
         head += [f"tokens to {_level(comparison)}", f"seconds to {_level(comparison)}", "reached"]
         for row, arm in zip(rows, comparison.arms, strict=True):
@@ -139,6 +144,8 @@ def table(comparison: Comparison) -> str:
 
 def _explained(comparison: Comparison) -> list[str]:
     lines = ["Interquartile means over seeds with 95 % stratified bootstrap intervals; p of permutation tests."]
+    if any(arm.strength for arm in comparison.arms):
+        lines.append("Strength: log-odds that one of its runs beats one of the mean group (Bradley-Terry).")
     if comparison.thresholds:
         over = f", mean of {comparison.window} steps," if comparison.window > 1 else ""
         lines.append(
