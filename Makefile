@@ -64,7 +64,7 @@ $(ENVIRONMENTS)/.ready: pyproject.toml $(VENV)/.dev
 	for python in $(BIN) $(ENVIRONMENTS)/bin; do $$python/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"; done \
 		| { read ours; read theirs; printf '%s\n' "$(CURDIR)/src" "$$ours" >"$$theirs/gimbal.pth"; }
 	$(ENVIRONMENTS_PIP) 'agentdojo>=0.1.35,<0.2' 'verifiers>=0.3.1,<0.4' 'mcp>=1.24,<2' 'minigrid>=3.1,<4' \
-		'textworld>=1.7,<2' 'textarena>=0.7.4,<0.8' openenv==0.10.0
+		'textworld>=1.7,<2' 'textarena>=0.7.4,<0.8' openenv==0.10.0 'gymnasium[box2d]>=1.0' 'gym-pusht>=0.1.8' 'pymunk<7'
 	$(ENVIRONMENTS_PIP) --no-deps bfcl-eval==2026.3.23 mpmath filelock
 	touch $@
 

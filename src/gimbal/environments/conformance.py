@@ -78,16 +78,17 @@ class Conformance:
         return moment
 
     def _repeats(self, task: Task, actions: Sequence[Any], moments: Sequence[Moment]) -> None:
-        """Another one, and the same one begun again, while a third stands beside them."""
-        live, beside = self.spec.open(), self.spec.open()
+        """Another one, the same one begun again, and one that stood beside them at another task."""
+        again, beside = self.spec.open(), self.spec.open()
         beside.reset(self.tasks[0], self.tasks[0].seed)
-        for again in ("another environment", "the same one, reset,"):
+        used = "one that was reset for another task before"
+        for live, name in ((again, "another environment"), (again, "the same one, reset,"), (beside, used)):
             seen = [Moment(observation=live.reset(task, task.seed))]
             seen += [self._step(live, task, action) for action in actions]
             for at, (one, other) in enumerate(zip(moments, seen, strict=True)):
                 if written(one) != written(other):
-                    raise self._wrong(task, f"after the same seed and {at} actions {again} answers otherwise")
-        live.close()
+                    raise self._wrong(task, f"after the same seed and {at} actions {name} answers otherwise")
+        again.close()
         beside.close()
 
     def _forks(self, task: Task, actions: Sequence[Any], moments: Sequence[Moment]) -> None:

@@ -93,7 +93,8 @@ class Environment(AbstractEnvironment):
     def __init__(self, source: str, *, drawn: bool = False) -> None:
         import gymnasium  # late: it is an extra, and takes a while
 
-        self._env = opened(source, **({"render_mode": "rgb_array"} if drawn else {}))
+        self._open = partial(opened, source, **({"render_mode": "rgb_array"} if drawn else {}))
+        self._env, self._used = self._open(), False
         spaces, seen, acts = gymnasium.spaces, *_spaces(self._env, source)
         flat = spaces.flatten_space(seen) if seen.is_np_flattenable else None
         if not isinstance(flat, spaces.Box):
@@ -151,6 +152,10 @@ class Environment(AbstractEnvironment):
 
     def reset(self, task: Task, seed: int) -> Float[np.ndarray, " O"]:
         """Its state is drawn by the task's own seed: all samples of a task begin alike, in every run."""
+        if self._used and type(self._env.unwrapped).__module__ in REMEMBER:
+            self._env.close()
+            self._env = self._open()
+        self._used = True
         answer = self._env.reset(seed=task.seed)
         if not isinstance(answer, tuple | list) or len(answer) != 2:
             raise ValueError(f"{self.source}.reset returned {told(answer)}; it must return (observation, info)")
@@ -244,6 +249,10 @@ class Environment(AbstractEnvironment):
 
     def close(self) -> None:
         self._env.close()
+
+
+# Environments of gymnasium whose episodes depend on those before them, though their seeds do not: Box2D's world outlives its bodies.
+REMEMBER = ("gymnasium.envs.box2d.bipedal_walker",)
 
 
 def _instant(env: Any) -> bool:
