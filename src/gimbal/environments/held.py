@@ -1,4 +1,4 @@
-"""Environments for policies that decide every few steps: they show the decision that holds until the next one."""
+"""Environments for policies that decide every few steps: they show the action that holds until the next decision."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from gimbal.environments.gym import opened
 
 
 class Held(gymnasium.Wrapper):
-    """``env``, for a policy that decides every ``every`` steps. Behind the observation stand the action of the last decision (0 before
-    the first) and how long it has been held, from 0, where the next decision is due, to 1 - 1 / ``every``. An action is still played at
-    each step, so that something quicker than the decisions may act too: which action is held is for the policy to play.
+    """``env``, for a policy that decides every ``every`` steps. Behind the observation stand the last action (0 before the first) and how
+    long ago the last decision was, from 0, where the next one is due, to 1 - 1 / ``every``. An action is still played at each step, so
+    that something quicker than the decisions may act too: to go on with the last one is for the policy.
 
     - ``every`` = 1: a decision is due at each step.
 
@@ -26,7 +26,7 @@ class Held(gymnasium.Wrapper):
         seen, acts = env.observation_space, env.action_space
         boxes = isinstance(seen, gymnasium.spaces.Box) and isinstance(acts, gymnasium.spaces.Box)
         if not boxes or len(seen.shape) != 1 or len(acts.shape) != 1:
-            raise ValueError(f"Held holds a vector of real actions and shows a vector, and {env} has {seen} and {acts}")
+            raise ValueError(f"Held shows a vector, the last action with it, and {env} shows {seen} and takes {acts}: give it two vectors")
         if every < 1:
             raise ValueError(f"Held.every is {every}; it is how many steps a decision holds, at least 1")
         low, high = (np.concatenate([edge, bound, [x]]) for edge, bound, x in ((seen.low, acts.low, 0), (seen.high, acts.high, 1)))
@@ -43,8 +43,7 @@ class Held(gymnasium.Wrapper):
 
     def step(self, action: Float[np.ndarray, " A"]) -> tuple[Float[np.ndarray, " O"], float, bool, bool, dict[str, Any]]:
         seen, reward, terminated, truncated, info = self.env.step(action)
-        if self.since == 0:
-            self.held = np.array(action, np.float32)
+        self.held = np.array(action, np.float32)
         self.since = (self.since + 1) % self.every
         return self._shown(seen), float(reward), terminated, truncated, info
 
@@ -53,7 +52,7 @@ class Held(gymnasium.Wrapper):
 
 
 def holds(source: str) -> bool:
-    """Whether an environment of this name shows the action that is held."""
+    """Whether an environment of this name shows the last action, and when a decision is due."""
     env = opened(source)
     while not isinstance(env, Held) and env is not env.unwrapped:
         env = env.env

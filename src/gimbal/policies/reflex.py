@@ -20,7 +20,7 @@ FEWEST = 2  # of what a reflex may do
 
 
 class ReflexivePolicy(AbstractRealPolicy):
-    """p = a ~ pi(.|o) where a decision is due, else the action that is held (``Held`` shows both). What is done is
+    """p = a ~ pi(.|o) where a decision is due, else the last action again (``Held`` shows both). What is done is
 
         e = p where risk(o, p) <= ``tolerated``, else the x_j of the least risk(o, x_j)
 
@@ -53,7 +53,7 @@ class ReflexivePolicy(AbstractRealPolicy):
         return observation_KO[:, -1] == 0
 
     def held(self, observation_KO: Float[Tensor, "K O"]) -> Float[Tensor, "K A"]:
-        """The action of the last decision."""
+        """The last action, which holds until a decision is due."""
         return observation_KO[:, -1 - self.actions : -1]
 
     def deciding(self, observation_KO: Float[Tensor, "K O"]) -> Float[Tensor, "K O"]:
@@ -118,9 +118,9 @@ class Reflexive(AbstractBoundedSpec):
     ``observations`` inputs, those of an environment in ``Held``, with ``actions`` continuous actions in [-``bound``, ``bound``]; or the
     policy saved in the directory ``model``.
 
-    Where the risk of what the task does is above ``tolerated``, the reflex does the least risky of ``escapes`` actions in its place, as
-    long as that is so. A decision that it replaces is held as any other. With ``within`` off it looks at decisions alone, so at the
-    task's own rate. Both, and ``tolerated``, may be set anew where a trained policy is evaluated.
+    Where the risk of what is to be done is above ``tolerated``, the reflex does the least risky of ``escapes`` actions in its place, which
+    then holds until the next decision, or until the reflex acts again. With ``within`` off it looks at decisions alone, so at the task's
+    own rate. Both, and ``tolerated``, may be set anew where a trained policy is evaluated.
 
     - ``tolerated`` = 1: no reflex.
     - decisions at each step (``Held.every`` = 1): Recovery RL (arXiv:2010.15920).
