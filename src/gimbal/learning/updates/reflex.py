@@ -32,10 +32,12 @@ from gimbal.learning.updates.off_policy import (
 )
 from gimbal.learning.updates.soft_actor_critic import ACTS, NEXT, TEMPERATURE, Temperature
 from gimbal.ops import stable_hash
+from gimbal.policies.ensemble import ActionValueNetwork
 from gimbal.policies.reflex import Reflexive, ReflexivePolicy
 from gimbal.records import TrainBatch
 
 RISK, RISK_TARGET = "risk", "risk_target"
+HARMLESS = -4.0  # the first log-odds: a reflex that acted before it has seen damage would see nothing but its own actions
 UNSAFE = "unsafe"  # fact [N, S]: whether the step broke the limit
 
 
@@ -45,7 +47,7 @@ class ReflexActorCritic(AbstractOffPolicy):
 
     A step records p, what the task did, and e, what was done (``Reflexive``). The task learns as if p had been done, the risk from e;
     c = 1 where the step breaks the limit that ``unsafe`` says (file.py:function of next observations [K, O], to a bool tensor [K]).
-    With p' what the task does in o', which is what it holds unless a decision is due, and w = 1 / the number of steps:
+    With p' what the task does in o', which is e again unless a decision is due, and w = 1 / the number of steps:
 
         critic        sum w sum_m (Q_m(o, p) - y)^2,   y = r - ``price`` c + gamma (1 - ended) (min_m Q'_m(o', p') - alpha log pi(p'|o'))
         risk          sum w sum_m BCE(R_m(o, e), c + (1 - c) (1 - ended) ``foresight`` max_m R'_m(o', p'))
@@ -108,7 +110,10 @@ class ReflexActorCritic(AbstractOffPolicy):
         }
 
     def _risk(self, seed: int) -> nn.Module:
-        return self.critic.load(stable_hash(RISK, seed) % 2**63)
+        critic = self.critic.load(stable_hash(RISK, seed) % 2**63)
+        assert isinstance(critic, ActionValueNetwork), "fits refuses blocks"
+        nn.init.constant_(critic.biases[-1], HARMLESS)
+        return critic
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         policy, store, tasks = whole.run.policy, whole.run.store, whole.run.tasks
@@ -125,7 +130,7 @@ class ReflexActorCritic(AbstractOffPolicy):
             )
         if isinstance(tasks, Gymnasium) and not holds(tasks.source):
             yield Refusal(
-                f"Reflexive plays the action that is held, and {tasks.source} shows none: let a function of yours return "
+                f"Reflexive goes on with the last action, and {tasks.source} shows none: let a function of yours return "
                 "gimbal.environments.held.Held(environment, every=10), and set tasks.environment=file.py:function"
             )
         for item in fields(self.critic):

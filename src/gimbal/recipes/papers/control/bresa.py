@@ -11,7 +11,7 @@ from gimbal.policies.reflex import Reflexive
 from gimbal.recipes.papers.control.sac import sac
 from gimbal.runtime.run import HeldOut, UpdateRun
 
-CART = "gimbal.environments.bounded_cart:held_cart@gust=1,fragile=1"
+CART = "gimbal.environments.bounded_cart:held_cart@gust=0.5,fragile=1"
 
 
 def bresa() -> UpdateRun:
@@ -25,6 +25,8 @@ def bresa() -> UpdateRun:
         update=ReflexActorCritic(
             critic=ActionValues(observations=4, actions=1),
             unsafe=out_of_bounds,
+            gamma=0.95,
+            tau=0.02,
             temperature_learning_rate=1e-3,
             optimization=base.learns.optimization,
         ),
