@@ -54,7 +54,7 @@ def batch_of(due=False):
     )
 
 
-def learner(update, policy=Reflexive(**SIZES)):  # noqa: B008 (frozen)
+def learner(update, policy=Reflexive(**SIZES)):
     made = Learner(policy.load(1), update, seed=0)
     with torch.no_grad():  # targets that are not what they follow
         for name in made.models.modules:
@@ -160,7 +160,9 @@ def halved(batch):
 
 
 def test_a_price_lowers_what_a_broken_limit_earns():
-    targets_of = [losses(learner(made_of(price=price)), batch_of())[1]["critic"].metrics["q/target"] for price in (0.0, 2.0)]
+    targets_of = [
+        losses(learner(made_of(price=price)), batch_of())[1]["critic"].metrics["q/target"] for price in (0.0, 2.0)
+    ]
     broken = float(too_far(batch_of().decisions.final_NO).float().mean())
     assert targets_of[0] - targets_of[1] == pytest.approx(2 * broken, rel=1e-4)
 

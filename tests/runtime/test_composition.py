@@ -60,9 +60,9 @@ from gimbal.policies.least import LeastValues
 from gimbal.policies.lora import LoRA
 from gimbal.policies.paths import PathSampling
 from gimbal.recipes.core.grpo import grpo
+from gimbal.recipes.papers.control.bresa import bresa
 from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.dqn import dqn
-from gimbal.recipes.papers.control.bresa import bresa
 from gimbal.recipes.papers.control.dsrl import dsrl
 from gimbal.recipes.papers.control.expo import expo
 from gimbal.recipes.papers.control.gcsl import gcsl

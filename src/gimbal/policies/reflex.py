@@ -67,7 +67,9 @@ class ReflexivePolicy(AbstractRealPolicy):
     def draw(
         self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B D"], Float[Tensor, " B"]]:
-        decided_BA, logprob_B = self._task(observation_BO, self.task.draw(self.normal(observation_BO), noise_BA, temperature_B))
+        decided_BA, logprob_B = self._task(
+            observation_BO, self.task.draw(self.normal(observation_BO), noise_BA, temperature_B)
+        )
         return torch.cat([decided_BA, self.reflex(observation_BO, decided_BA)], -1), logprob_B
 
     def done(self, observation_BO: Float[Tensor, "B O"], action_BA: Shaped[Tensor, "B D"]) -> Shaped[Tensor, "B A"]:
@@ -118,9 +120,9 @@ class Reflexive(AbstractBoundedSpec):
     ``observations`` inputs, those of an environment in ``Held``, with ``actions`` continuous actions in [-``bound``, ``bound``]; or the
     policy saved in the directory ``model``.
 
-    Where the risk of what is to be done is above ``tolerated``, the reflex does the least risky of ``escapes`` actions in its place, which
-    then holds until the next decision, or until the reflex acts again. With ``within`` off it looks at decisions alone, so at the task's
-    own rate. Both, and ``tolerated``, may be set anew where a trained policy is evaluated.
+    Where the risk of what is to be done is above ``tolerated``, the reflex does the least risky of ``escapes`` actions in its place,
+    which then holds until the next decision, or until the reflex acts again. With ``within`` off it looks at decisions alone, so at the
+    task's own rate. Both, and ``tolerated``, may be set anew where a trained policy is evaluated.
 
     - ``tolerated`` = 1: no reflex.
     - decisions at each step (``Held.every`` = 1): Recovery RL (arXiv:2010.15920).
@@ -139,14 +141,18 @@ class Reflexive(AbstractBoundedSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.tolerated <= 1:
-            raise ValueError(f"policy.tolerated is {self.tolerated}; it is a risk, from 0 to 1, at which nothing is stopped")
+            raise ValueError(
+                f"policy.tolerated is {self.tolerated}; it is a risk, from 0 to 1, at which nothing is stopped"
+            )
         if self.members < 1 or self.escapes < FEWEST:
             raise ValueError(
                 f"Reflexive has members {self.members} (at least 1) and escapes {self.escapes}, the actions of a reflex (at least 2)"
             )
 
     def load(self, seed: int = 0) -> ReflexivePolicy:
-        own = {name: vars(self)[name] for name in ("observations", "actions", "bound", "normalize", "members", "escapes")}
+        own = {
+            name: vars(self)[name] for name in ("observations", "actions", "bound", "normalize", "members", "escapes")
+        }
         own |= {"hidden": list(self.hidden)}
         sizes = read_config(self.model) if self.model else own
         if lacking := sorted(own.keys() - sizes.keys()):
@@ -158,4 +164,3 @@ class Reflexive(AbstractBoundedSpec):
         if self.model:
             read_weights(policy, self.model)
         return policy.eval()
-

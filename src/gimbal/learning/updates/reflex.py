@@ -37,7 +37,9 @@ from gimbal.policies.reflex import Reflexive, ReflexivePolicy
 from gimbal.records import TrainBatch
 
 RISK, RISK_TARGET = "risk", "risk_target"
-HARMLESS = -4.0  # the first log-odds: a reflex that acted before it has seen damage would see nothing but its own actions
+HARMLESS = (
+    -4.0
+)  # the first log-odds: a reflex that acted before it has seen damage would see nothing but its own actions
 UNSAFE = "unsafe"  # fact [N, S]: whether the step broke the limit
 
 
@@ -49,7 +51,7 @@ class ReflexActorCritic(AbstractOffPolicy):
     c = 1 where the step breaks the limit that ``unsafe`` says (file.py:function of next observations [K, O], to a bool tensor [K]).
     With p' what the task does in o', which is e again unless a decision is due, and w = 1 / the number of steps:
 
-        critic        sum w sum_m (Q_m(o, p) - y)^2,   y = r - ``price`` c + gamma (1 - ended) (min_m Q'_m(o', p') - alpha log pi(p'|o'))
+        critic        sum w sum_m (Q_m(o, p) - y)^2,  y = r - ``price`` c + gamma (1 - ended) (min_m Q'_m(o', p') - alpha log pi(p'|o'))
         risk          sum w sum_m BCE(R_m(o, e), c + (1 - c) (1 - ended) ``foresight`` max_m R'_m(o', p'))
         policy        sum w (alpha log pi(a|o) - min_m Q_m(o, a)),   a ~ pi, in every o as if a decision were due
         temperature   - l sum w (log pi(a|o) + entropy),   alpha = exp(l)
