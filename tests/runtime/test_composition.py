@@ -296,6 +296,7 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
         mbpo(), update=replace(mbpo().update, guard=Guardian())
     ),
     r"what a reflex reads, and SquashedGaussian has none: policy='Reflexive": replace(bresa(), policy=sac().policy),
+    "reads a learned risk, and SoftActorCritic learns none: begin with bresa": replace(bresa(), update=sac().update),
     r"what was decided and what was done: store='Transitions\(\)', with n=1": replace(bresa(), store=Transitions(n=3)),
     r"goes on with the last action, and Pendulum-v1 shows none: .*set tasks\.environment=": replace(
         bresa(), tasks=sac().tasks

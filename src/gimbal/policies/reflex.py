@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
+from gimbal.composition import TELLS_RISK, Composition, Refusal, Verdict
 from gimbal.ops import philox, stable_hash
 from gimbal.policies.base import Family
 from gimbal.policies.control import DENSITIES, AbstractBoundedSpec, AbstractRealPolicy, read_config, read_weights
@@ -147,6 +149,14 @@ class Reflexive(AbstractBoundedSpec):
         if self.members < 1 or self.escapes < FEWEST:
             raise ValueError(
                 f"Reflexive has members {self.members} (at least 1) and escapes {self.escapes}, the actions of a reflex (at least 2)"
+            )
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from super().fits(whole)
+        if not whole.doing(TELLS_RISK):
+            yield Refusal(
+                f"Reflexive has a reflex that reads a learned risk, and {type(whole.run.learns).__name__} learns none: begin with "
+                "bresa, or set policy='SquashedGaussian(observations=..., actions=...)'"
             )
 
     def load(self, seed: int = 0) -> ReflexivePolicy:

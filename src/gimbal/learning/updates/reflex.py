@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.composition import TELLS_RISK, Composition, Refusal, Verdict
 from gimbal.config.parts import label, resolve
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import Transitions
@@ -116,6 +116,9 @@ class ReflexActorCritic(AbstractOffPolicy):
         assert isinstance(critic, ActionValueNetwork), "fits refuses blocks"
         nn.init.constant_(critic.biases[-1], HARMLESS)
         return critic
+
+    def effects(self) -> frozenset[str]:
+        return frozenset({TELLS_RISK})
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         policy, store, tasks = whole.run.policy, whole.run.store, whole.run.tasks
