@@ -77,6 +77,7 @@ def acted(made, x, noise, due):
     return torch.where(due[:, None], BOUND * u.tanh(), x[:, 2:4]), torch.where(due, logprob, 0)
 
 
+@torch.no_grad()
 def targets(made, rows, price, foresight):
     """y and the target of the risk of each step."""
     batch, models, found = batch_of(), made.models, []
