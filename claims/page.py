@@ -90,6 +90,7 @@ import plans  # noqa: E402
 import prior  # noqa: E402
 import proposals  # noqa: E402
 import pushed  # noqa: E402
+import reflex  # noqa: E402
 import residual  # noqa: E402
 import resolution  # noqa: E402
 import reviews  # noqa: E402
@@ -226,6 +227,7 @@ GUARDED = {name: name for name in ("value", "return", "cost", "outside", "price"
     "seconds of CPU": "cpu"
 }
 PUSHED = {name: name for name in ("return", "steady", "wave", "gust", "push", "gain")} | {"seconds of CPU": "cpu"}
+REFLEX = {name: name for name in ("return", "whole", "safe", "acted", "price")} | {"seconds of CPU": "cpu"}
 BALANCE = {name: name for name in ("score", "fitted", "error")}
 FLOWS = {name: name for name in ("overlap", "modes", "reward")}
 MASKED = {
@@ -314,6 +316,7 @@ def pages() -> dict[str, str]:
         tuned(families, "Worst cases of a family, one at a time", FAMILIES),
         tuned(guardian, "A learned world that is not asked far from its data", GUARDED),
         tuned(pushed, "Pushes of kinds that were not trained on", PUSHED),
+        tuned(reflex, "A reflex between decisions", REFLEX),
         two_modes_page.section(campaign.load(two_modes.RECORD)),
         tuned(proposals, "A choice among a flow's proposals", PROPOSALS),
         gardo_page.section(campaign.load(gardo.RECORD)),

@@ -71,6 +71,7 @@ WORLDS = {
     for name in (
         "bounded_cart",
         "coupled_bandit",
+        "held",
         "hypergrid",
         "merging",
         "merging_plans",

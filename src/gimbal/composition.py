@@ -44,6 +44,7 @@ SUPERSEDES = "drops groups whose task is asked again"
 STREAMS = "draws an episode block after block, each after the one before"
 FORWARD = "learns from samples, and needs no log-probabilities of steps"
 TELLS_ERRORS = "says how far off its values of single decisions are"
+TELLS_RISK = "says how likely an action is to break a limit"
 FOLLOWS = "trains a world on what it foresees of several steps on end"
 LARGE = "is a model of the size that people pretrain"
 

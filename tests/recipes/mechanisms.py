@@ -792,6 +792,15 @@ MECHANISMS: dict[str, Mechanism] = {
         update=above("latent/error").by(update=replace(recipes.function("dsrl")().update, gamma=0.0)),
         policy__update=above("steer/size"),
     ),
+    "bresa": of(
+        "sac",
+        3,
+        sooner=FEW,
+        start=lambda run: replace(run, policy=replace(run.policy, tolerated=0.01)),  # the first risk is .018
+        tolerated=above("reflex/share").by(policy=replace(recipes.function("bresa")().policy, tolerated=1.0)),
+        foresight=differs("risk/target").by(update=replace(recipes.function("bresa")().update, foresight=0.0)),
+        policy__update__tasks=above("reflex/share"),
+    ),
     "trajectory_diffuser": of(
         "bc",
         2,

@@ -60,6 +60,7 @@ from gimbal.policies.least import LeastValues
 from gimbal.policies.lora import LoRA
 from gimbal.policies.paths import PathSampling
 from gimbal.recipes.core.grpo import grpo
+from gimbal.recipes.papers.control.bresa import bresa
 from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.dqn import dqn
 from gimbal.recipes.papers.control.dsrl import dsrl
@@ -293,6 +294,15 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     "samples real steps from a buffer, but Once is not one": replace(mbpo(), store=Once()),
     r"a buffer's are not: store='Recordings\(\)'.*update\.guard=none": replace(
         mbpo(), update=replace(mbpo().update, guard=Guardian())
+    ),
+    r"what a reflex reads, and SquashedGaussian has none: policy='Reflexive": replace(bresa(), policy=sac().policy),
+    "reads a learned risk, and SoftActorCritic learns none: begin with bresa": replace(bresa(), update=sac().update),
+    r"what was decided and what was done: store='Transitions\(\)', with n=1": replace(bresa(), store=Transitions(n=3)),
+    r"goes on with the last action, and Pendulum-v1 shows none: .*set tasks\.environment=": replace(
+        bresa(), tasks=sac().tasks
+    ),
+    "its hidden is .64, 64. where update.critic.hidden is .8,.: set both alike": replace(
+        bresa(), update=replace(bresa().update, critic=replace(bresa().update.critic, hidden=(8,)))
     ),
     r"its disturber, and Gaussian has none: policy='Disturbed": replace(h_infinity(), policy=pendulum().policy),
     r"learns no world from them: set store.path=1": replace(sac(), store=Transitions(path=5)),

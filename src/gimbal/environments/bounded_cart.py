@@ -9,7 +9,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gimbal.environments.held import Held
+
 STEP, FASTEST = 0.1, 2.0  # seconds of a step; the largest speed
+BLOW = 5  # steps that a blow lasts
 EDGE, WALL = 1.0, 1.5  # how far from the middle it may be, and can be
 
 
@@ -19,6 +22,9 @@ class BoundedCart(gymnasium.Env):
     from the middle. Nothing ends there: it is cut off after 100 steps.
 
     From speed v it takes v^2 / 2 to stop, so places inside the bounds are lost where the cart is too fast: ``feasible``.
+
+    ``gust`` (0) is the size of blows, forces that last five steps, one way, the other or neither, drawn anew each time. With
+    ``fragile`` 1 (0) the episode ends where the cart is further out than it may be.
 
     Observed: (place, speed). ``begin`` (an option of ``reset``) is where it starts, else near the middle and slow, where it can
     always be kept inside.
@@ -31,6 +37,7 @@ class BoundedCart(gymnasium.Env):
         self.observation_space = gymnasium.spaces.Box(-most, most, (2,), np.float32)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
         self.state, self.steps = np.zeros(2), 0
+        self.gust, self.blow, self.fragile = 0.0, 0, 0
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -41,14 +48,21 @@ class BoundedCart(gymnasium.Env):
         return self.state.astype(np.float32), {"cost": self.cost}
 
     def step(self, action: Float[np.ndarray, " 1"]) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self.state = pushed(self.state[None], np.clip(action, -1, 1))[0]
+        if self.gust and self.steps % BLOW == 0:
+            self.blow = int(self.np_random.integers(-1, 2))
+        self.state = pushed(self.state[None], np.clip(action, -1, 1) + self.gust * self.blow)[0]
         self.steps += 1
-        cut = self.steps >= self.longest
-        return self.state.astype(np.float32), float(self.state[0]), False, cut, {"cost": self.cost}
+        ended, cut = bool(self.fragile and self.cost), self.steps >= self.longest
+        return self.state.astype(np.float32), float(self.state[0]), ended, cut, {"cost": self.cost}
 
     @property
     def cost(self) -> float:
         return float(abs(self.state[0]) > EDGE)
+
+
+def held_cart() -> Held:
+    """The cart for a policy that decides once a second, every ten steps."""
+    return Held(BoundedCart(), every=10)
 
 
 def pushed(state_K2: Float[np.ndarray, "K 2"], force_K: Float[np.ndarray, " K"]) -> Float[np.ndarray, "K 2"]:
@@ -72,7 +86,7 @@ def feasible(state_K2: Float[np.ndarray, "K 2"]) -> Bool[np.ndarray, " K"]:
 
 
 def out_of_bounds(next_KO: Float[Tensor, "K O"]) -> Bool[Tensor, " K"]:
-    """Whether a cart that is observed so is further out than it may be: the rule of a ``Guardian``."""
+    """Whether a cart that is observed so is further out than it may be: the rule of a ``Guardian``, and of a ``Reflex``."""
     return next_KO[:, 0].abs() > EDGE
 
 

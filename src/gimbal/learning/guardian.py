@@ -18,6 +18,18 @@ from gimbal.policies.control import Steps
 MOST, PART = 2_000, 4_096  # products, whose matrix is inverted; rows whose products are held at a time
 
 
+def broken(rule: Callable[..., Any], steps: Steps, name: str) -> Bool[Tensor, "N S"]:
+    """Which steps break the limit of this rule, a user's function of next observations that ``name`` names."""
+    next_KO = steps.next_NSO.flatten(0, 1)
+    found = rule(next_KO)
+    if not isinstance(found, Tensor) or found.shape != next_KO.shape[:1] or found.dtype != torch.bool:
+        kind = getattr(found, "dtype", type(found).__name__)
+        raise ValueError(
+            f"{name} returned {kind} for {len(next_KO)} observations; it must return a bool tensor, one for each"
+        )
+    return found.view(steps.shape) & steps.real_NS
+
+
 @dataclass(frozen=True, kw_only=True)
 class Guardian:
     """Prices on imagined steps that leave the recorded data, and on those that break a limit (OGSRL, arXiv:2505.16242).
@@ -112,14 +124,7 @@ class Supported:
         """Which steps break the limit."""
         if self.rule is None:
             return torch.zeros_like(steps.real_NS)
-        next_KO = steps.next_NSO.flatten(0, 1)
-        found = self.rule(next_KO)
-        if not isinstance(found, Tensor) or found.shape != next_KO.shape[:1] or found.dtype != torch.bool:
-            kind = getattr(found, "dtype", type(found).__name__)
-            raise ValueError(
-                f"guard.unsafe returned {kind} for {len(next_KO)} observations; it must return a bool tensor, one for each"
-            )
-        return found.view(steps.shape) & steps.real_NS
+        return broken(self.rule, steps, "guard.unsafe")
 
     def _distances(self, x_KX: Float[Tensor, "K X"]) -> Float[Tensor, " K"]:
         return torch.cat([((v_KV @ self.fitted["inverse"]) * v_KV).sum(-1) for v_KV in self._products(x_KX)])
