@@ -1,28 +1,28 @@
 """Does a policy prove more if it learned proofs in segments, than by single tactics or whole? And do rollouts help? (SEG-ATP)
 
 **Setting.** 2,000 theorems of propositional logic with proofs of three to ten tactics, and an exact prover
-(``environments/natural_deduction.py``). SFT of gimbal-tiny-memory from nothing, minibatches of 32, on 100,000 tokens, prompts counted. 64
-held-out theorems, none of which is a trained one in other letters, are to be proved by best-first search: four answers to the best
-state, until 192 tokens are drawn (``ProofSearch``).
+(``environments/natural_deduction.py``). SFT of gimbal-tiny-memory from nothing, minibatches of 32, on 100,000 tokens, prompts
+counted. 64 held-out theorems, none of which is a trained one in other letters, are to be proved by best-first search: four answers to
+the best state, until 192 tokens are drawn (``ProofSearch``).
 
 **Arms.** *segments*: the tactics from a state to the next change of the number of open goals. *tactics*: one tactic to each state.
-*whole*: the proof to the theorem. Nothing else differs; the search is the same. *rollouts*: the policies of *tactics*, and a search in
-which an answer that changed the number of open goals is followed by up to four more, until one changes it again.
+*whole*: the proof to the theorem. Nothing else differs; the search is the same. *rollouts*: the policies of *tactics*, and a search
+in which an answer that changed the number of open goals is followed by up to four more, until one changes it again.
 
-**Figures.** *proved*: the share of held-out theorems. *alone*: that of *whole* by independent proofs of each theorem, as many as these
-tokens pay for.
+**Figures.** *proved*: the share of held-out theorems. *alone*: that of *whole* by independent proofs of each theorem, as many as
+these tokens pay for.
 
-**Rule.** Each arm at the better of two rates by *proved* of seed 100, then seeds 0 to 4; *rollouts* at the rate of *tactics*, of which it
-has the policies. An arm is above another if the interval of the difference over all 25 pairs of seeds (exact, 96.8 %: the third from
-either end) lies above 0. *Segments prove more than tactics*, *segments prove more than whole proofs* and *rollouts prove more than none*
-are this of *proved*.
+**Rule.** Each arm at the better of two rates by *proved* of seed 100, then seeds 0 to 4; *rollouts* at the rate of *tactics*, of
+which it has the policies. An arm is above another if the interval of the difference over all 25 pairs of seeds (exact, 96.8 %: the
+third from either end) lies above 0. *Segments prove more than tactics*, *segments prove more than whole proofs* and *rollouts prove
+more than none* are this of *proved*.
 
-**Limits.** A model of 105,000 weights that has learned from nothing for a hundred steps, and a calculus of six tactics in two letters;
-not Lean, and no pretrained model. 64 theorems: a share has a standard error of .06. In training prompts are counted, so that *tactics*,
-which reads a state for each tactic, sees the fewest proofs; in the search they are not. One budget of each.
+**Limits.** A model of 105,000 weights that has learned from nothing for a hundred steps, and a calculus of six tactics in two
+letters; not Lean, and no pretrained model. 64 theorems: a share has a standard error of .06. In training prompts are counted, so that
+*tactics*, which reads a state for each tactic, sees the fewest proofs; in the search they are not. One budget of each.
 
-Written before its runs, after pilots with seed 100, 5e-3, 250,000 tokens, minibatches of 64: by 96 tokens a theorem *segments* proved .36
-and *tactics* .36, *rollouts* .39; by 192 *tactics* .44 and *rollouts* .55. *whole* had no pilot.
+Written before its runs, after pilots with seed 100, 5e-3, 250,000 tokens, minibatches of 64: by 96 tokens a theorem *segments* proved
+.36 and *tactics* .36, *rollouts* .39; by 192 *tactics* .44 and *rollouts* .55. *whole* had no pilot.
 
     python claims/segments.py     # goes on from claims/segments.json; six minutes of one idle core
 """
@@ -56,7 +56,7 @@ COMPARED = {
 }
 THEOREMS, PROMPTS, TOKENS, SEARCHED = 2_000, 32, 100_000, 192
 SEARCH = ProofSearch(tokens=SEARCHED)
-CUTS: dict[str, dict[str, Any]] = {SEGMENTS: {}, TACTICS: {"most": 1}, WHOLE: {"at_goals": False}}
+CUTS: dict[str, dict[str, Any]] = {TACTICS: {"most": 1}, SEGMENTS: {}, WHOLE: {"at_goals": False}}
 
 Job = tuple[str, float, int]  # arm, learning rate, seed
 
@@ -80,10 +80,8 @@ def run_of(arm: str, rate: float, seed: int) -> Run:
 def lengths(tasks: Segments) -> tuple[float, float]:
     """The mean tokens of a prompt and of an answer with its end; each letter is a token."""
     rows = [tasks[n] for n in range(len(tasks))]
-    prompt, answer = (
-        sum(map(len, texts)) for texts in zip(*((r.prompt, r.columns["completion"]) for r in rows), strict=True)
-    )
-    return prompt / len(rows), answer / len(rows) + 1
+    prompt = sum(len(row.prompt) for row in rows) / len(rows)
+    return prompt, sum(len(row.columns["completion"]) + 1 for row in rows) / len(rows)
 
 
 def measure(job: Job) -> dict[str, Any]:
@@ -115,9 +113,11 @@ def measure(job: Job) -> dict[str, Any]:
 
 
 def left(runs: campaign.Runs) -> Iterator[list[Job]]:
-    """What is not recorded of the arms that are trained."""
-    for jobs in TUNED.left(beside(runs)):
-        yield [job for job in jobs if job[0] != ROLLOUTS]
+    """What is not recorded of the arms that are trained, one arm after the other."""
+    for arm in CUTS:
+        for part in (0, 1):  # tuning, and the fresh seeds by what it found
+            jobs = list(TUNED.left(beside(runs)))[part]
+            yield [job for job in jobs if job[0] == arm]
 
 
 def beside(runs: campaign.Runs) -> campaign.Runs:
