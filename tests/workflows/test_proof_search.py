@@ -7,7 +7,7 @@ from dice import POLICY
 from speaker import Speaker
 
 from gimbal.engines.base import Request, drained
-from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec
+from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Moment
 from gimbal.policies.token import Sampling
 from gimbal.recipes.papers.data.seg_atp import seg_atp
 from gimbal.records import Drop, Task
@@ -113,22 +113,42 @@ def test_what_is_cut_off_is_not_done():
 
 
 @dataclass(frozen=True, kw_only=True)
-class Breaking(AbstractEnvironmentSpec):
+class SameMoment(AbstractEnvironmentSpec):
+    """A prover that answers every tactic by this."""
+
+    moment: Moment | None = None
+
     def open(self):
-        return Broken()
+        return SameProver(self.moment)
 
 
-class Broken(AbstractEnvironment):
+class SameProver(AbstractEnvironment):
+    def __init__(self, moment):
+        self.moment = moment
+
     def reset(self, task, seed):
         return None
 
     def step(self, action):
-        raise RuntimeError("out of memory")
+        if self.moment is None:
+            raise RuntimeError("out of memory")
+        return self.moment
 
 
 def test_a_prover_that_breaks_is_no_failure_of_the_policy():
-    outcome, _ = searched(PROOF.get, ProofSearch(prover=Breaking()))
+    outcome, _ = searched(PROOF.get, ProofSearch(prover=SameMoment()))
     assert isinstance(outcome, Drop) and outcome.reason == "environment_error" and "out of memory" in outcome.said
+
+
+@pytest.mark.parametrize("moment", [Moment(truncated=True, observation="?"), Moment(terminated=True)])
+def test_an_end_that_pays_nothing_is_no_proof(moment):
+    episode, shown = searched(PROOF.get, ProofSearch(prover=SameMoment(moment=moment), candidates=2))
+    assert shown == [THEOREM] * 2 and episode.earned == 0
+
+
+def test_a_prover_that_shows_nothing_is_refused():
+    with pytest.raises(ValueError, match="SameMoment showed nothing after the tactic 'i'"):
+        searched(PROOF.get, ProofSearch(prover=SameMoment(moment=Moment())))
 
 
 def test_it_evaluates_and_does_not_train():

@@ -166,8 +166,14 @@ class ProofSearch(AbstractWorkflow):
             moment: Any = yield act
             if moment.error:
                 return Tried(states=(), rows=(row,), broken=Drop(moment.failed, said=moment.error))
-            if moment.errors:
+            proved = moment.terminated and moment.reward > 0
+            if moment.errors or (moment.ended and not proved):
                 break
+            if moment.observation is None and not proved:
+                raise ValueError(
+                    f"ProofSearch shows the policy what is open, and {type(self.prover).__name__} showed nothing after the tactic "
+                    f"{tactic!r:.40}: give a prover whose step returns Moment(observation=STATE)"
+                )
             here = Reached(
                 shown=str(moment.observation),
                 seat=seat,
@@ -175,11 +181,12 @@ class ProofSearch(AbstractWorkflow):
                 tactics=here.tactics + 1,
                 logprob=state.logprob + float(row.behavior_S.sum()),
                 rows=(*state.rows, paid(row, [(row.length - 1, moment.reward)] if moment.reward else [])),
-                proved=moment.terminated,
+                proved=proved,
             )
             states.append(here)
             if here.proved or row.stop != PAUSED:
                 break
             row = yield Draw(row=row, stop=(NEXT,))
-        failed = row.stop in (PAUSED, "stop") and not (states and states[-1].rows[-1].length == row.length)
+        sound = states[-1].rows[-1].length if states else 0
+        failed = row.stop in (PAUSED, "stop") and sound < row.length
         return Tried(states=tuple(states), rows=(replace(row, stop="error") if failed else row,))
