@@ -105,6 +105,7 @@ import safe_page  # noqa: E402
 import scarce  # noqa: E402
 import searched  # noqa: E402
 import seeded  # noqa: E402
+import segments  # noqa: E402
 import self_distilled  # noqa: E402
 import skills  # noqa: E402
 import steered  # noqa: E402
@@ -208,6 +209,7 @@ INSPECTOR = {"right": "right", "without second tries": "alone", "seconds of CPU"
 SKILLS = {name + when: name + key for name in skills.NAMES for when, key in ((" before", "_before"), (", after", ""))}
 GRADED = {"success": "success", "steps kept": "steps", "of them right": "right"}
 EDITS = {"pass@32": "at_32", "pass@1": "at_1", "steps": "steps", "seconds of CPU": "cpu"}
+SEGMENTS = {"proved": "proved", "alone": "alone", "steps": "steps", "seconds of CPU": "cpu"}
 HARNESS = {"score": "score", "bad, kept": "bad", "missed": "missed", "seconds of CPU": "cpu"}
 SWARM = {
     "mean of its marks": "mean",
@@ -271,6 +273,7 @@ def pages() -> dict[str, str]:
         tuned(rulebook, "Rules that are read and then known", RULEBOOK),
         tuned(atoms, "Skills that are composed", ATOMS),
         tuned(edits, "Programs written as edits", EDITS),
+        tuned_page.section(segments, "Proofs in segments", SEGMENTS, segments.beside(campaign.load(segments.RECORD))),
         tuned(harness_edits, "Edits of a harness that say what they will fix", HARNESS),
         tuned(skills, "Skills that are revised by what came of them", SKILLS),
         tuned_page.section(

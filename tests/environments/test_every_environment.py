@@ -31,6 +31,7 @@ from gimbal.environments.games import Deals, Game
 from gimbal.environments.gym import Gymnasium, Registered
 from gimbal.environments.mcp import Mcp
 from gimbal.environments.minigrid import MiniGrid, MiniGridTasks
+from gimbal.environments.natural_deduction import NaturalDeduction, Theorems
 from gimbal.environments.one_program import OneProgram
 from gimbal.environments.openenv import OpenEnv
 from gimbal.environments.program import Program, Said, replied
@@ -256,6 +257,12 @@ CASES["SumStages"] = lambda: Conformance(
     tasks=[SharedSums()[index] for index in range(6)],
     oracle=added,
     null=lambda task, seen: "",
+)
+CASES["NaturalDeduction"] = lambda: Conformance(
+    spec=NaturalDeduction(),
+    tasks=[Theorems()[index] for index in range(12)],
+    oracle=Solved(lambda task: task.columns["tactics"]),
+    null=lambda task, seen: None if seen is not None else "x",
 )
 CASES["OneProgram"] = lambda: Conformance(
     spec=OneProgram(),

@@ -37,8 +37,10 @@ from gimbal.environments.choices import Choices
 from gimbal.environments.chores import Chores
 from gimbal.environments.gym import Gymnasium
 from gimbal.environments.hops import Hops
+from gimbal.environments.natural_deduction import GOAL, Theorems
 from gimbal.environments.proofreading import Proofreading
 from gimbal.environments.reasoning import ReasoningGym
+from gimbal.environments.segments import Segments
 from gimbal.environments.string_programs import StringPrograms
 from gimbal.environments.terminal import Terminal
 from gimbal.learning.renewal import RenewedReference
@@ -96,6 +98,7 @@ UNEDITED = replace(recipes.function("mem_act")().workflow, edit="(never)")  # a 
 GUARDED = recipes.function("ogsrl")().update
 OUT_OF_BOUNDS = replace(GUARDED, guard=replace(GUARDED.guard, unsafe=""), controllers={})
 THREE_TERMS = {"min_terms": 3, "max_terms": 3, "min_digits": 2, "max_digits": 2}
+WHOLE_PROOFS = Segments(tasks=Theorems(size=2_000), goal=GOAL, at_goals=False)
 FEW_TASKS = {ReasoningGym: {"size": 32}}  # of which a small run takes an eighth, so that they come again at once
 LATE = {"optimization.learning_rate": Delayed(steps=1, after=1e-4)}
 PPO_CONTROL = of(
@@ -911,6 +914,7 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "scope": of("grpo", 3, objective=above("guided_frac"), workflow__filters=above("guided_frac")),
     "seeupo": of("grpo", objective=above("clip_ratio/low"), filters=GRADIENT, advantage=ADVANTAGE),
+    "seg_atp": of("sft", tasks=differs("length/mean").by(tasks=WHOLE_PROOFS)),
     "sft": of("dpo", objective=GRADIENT),
     "sgpo": of("grpo", 2, prompts=8, sooner=FEW_TASKS, curriculum__filters=above("drops/profile")),
     "sgrpo": of("grpo", rewards=REWARD, advantage=ADVANTAGE),

@@ -107,6 +107,7 @@ from gimbal.workflows.plan_and_draw import PlanAndDraw
 from gimbal.workflows.plan_and_execute import PlanAndExecute
 from gimbal.workflows.plan_and_repair import PlanAndRepair
 from gimbal.workflows.privileged_context import PrivilegedContext
+from gimbal.workflows.proof_search import ProofSearch
 from gimbal.workflows.pruning import Pruning
 from gimbal.workflows.retrying import Retrying
 from gimbal.workflows.shared_tree import SharedTree
@@ -177,6 +178,7 @@ REFUSALS = [
         "'digits' is the name of a second reward.*Digits.name='other'",
         {"rewards": (Digits(), Digits(name="other", weight=0.0))},
     ),
+    ({"workflow": ProofSearch()}, "its proofs are no sample to train on", {"workflow": SingleTurn()}),
     ({"curriculum": Horizon()}, "workflow=Dialogue..", {"workflow": Dialogue()}),
     (
         {"reference_rate": 1.5, "regularisers": (KLPenalty(),)},
