@@ -60,9 +60,10 @@ def bettered(episode, step, factors, longest):
     return max(tried, key=lambda pair: pair[0])
 
 
+@pytest.mark.slow
 def test_each_plan_becomes_the_one_that_earns_most_with_all_else_as_recorded():
     factors, changed, left_out = (0.8, 1.2), 0, 0
-    episodes = [*(played(seed, drawn(seed)) for seed in (1, 2)), played(3, drawn(3, 0.5, 1.0))]
+    episodes = [played(1, drawn(1)), played(3, drawn(3, 0.5, 1.0))]
     assert any(episode.terminated for episode in episodes) and not all(episode.terminated for episode in episodes)
     found, shares = CorrectedPlans(factors=factors)(of(*episodes))
     made, longest = iter(found.episodes), max(episode.length for episode in episodes)

@@ -142,7 +142,7 @@ def merging() -> Recording:
     return plans()
 
 
-def steady(episodes: int = 40) -> Recording:
+def steady(episodes: int = 20) -> Recording:
     """Merges by plans of one push each, drawn at random between half a brake and a full push."""
     from gimbal.environments.merging_plans import AHEAD, PLANS
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
 
+from gimbal.composition import AbstractPart, Composition, Refusal, Verdict
 from gimbal.environments.base import Moment
 from gimbal.environments.gym import Environment
+from gimbal.environments.minari import Minari
 from gimbal.environments.recording import RecordedEpisode, Recording
 from gimbal.records import Task
 
@@ -17,7 +20,7 @@ LIKE = 1e-3  # how far what a plan earns again may be from what was recorded, wh
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorrectedPlans:
+class CorrectedPlans(AbstractPart):
     """Puts better plans in place of recorded ones, as data for the policy that made them (after the on-policy generator optimisation
     of RAD-2, arXiv:2604.15308).
 
@@ -50,6 +53,13 @@ class CorrectedPlans:
                 f"CorrectedPlans has factors {self.factors}, of speeds, each 0 or above and finite, and margin {self.margin}, "
                 "0 or above"
             )
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        for tasks in whole.all(Minari):
+            if why := self.unfit(tasks.recording):
+                yield Refusal(
+                    f"store.corrections tries recorded plans again, and of {tasks.dataset} {why}: set store.corrections=none"
+                )
 
     def unfit(self, recording: Recording) -> str:
         """Why these episodes cannot be tried again; "" if they can."""

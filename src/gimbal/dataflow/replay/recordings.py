@@ -59,10 +59,6 @@ class Recordings(AbstractStoreSpec):
             )
         for tasks in whole.all(Minari):
             yield from unlike(tasks, whole)
-            if self.corrections is not None and (why := self.corrections.unfit(tasks.recording)):
-                yield Refusal(
-                    f"store.corrections tries recorded plans again, and of {tasks.dataset} {why}: set store.corrections=none"
-                )
 
     def start(self, seed: int) -> RecordedRows:
         return RecordedRows(self, seed)
