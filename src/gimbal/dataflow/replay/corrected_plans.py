@@ -38,8 +38,8 @@ class CorrectedPlans(AbstractPart):
     - ``margin`` = inf: the same.
     - an episode whose plans cannot be bettered, and which does not end in a termination: its own steps, as they were.
 
-    Defaults, ours: four factors, no margin. ``replay/corrected`` is the share of recorded steps with a better plan, ``replay/left_out``
-    the share that is left out.
+    Defaults, ours: four factors, no margin. It is for environments in which a termination is a failure. ``replay/corrected`` is the
+    share of recorded steps with a better plan, ``replay/left_out`` the share that is left out.
 
     Confidence: abstract, which says that feedback becomes longitudinal signals for the generator; ours: the rest.
     """
@@ -77,6 +77,7 @@ class CorrectedPlans(AbstractPart):
         corrected, longest = 0, max(episode.length for episode in recording.episodes)
         with closing(Environment(recording.source)) as world:
             for number, episode in enumerate(recording.episodes):
+                assert episode.seed is not None, "a run is refused whose data have no seeds"
                 world.reset(Task(id=str(number), source=recording.source, seed=episode.seed), 0)
                 for step, plan_A in enumerate(episode.action_SA):
                     better = self._better(world, episode, step, longest)
