@@ -7,7 +7,7 @@ more, all later plans of the episode as they were; *filtered*, the same plans wi
 *cloned*, the flow as it was. `rad_2` then learns for 20 steps which of its plans to play.
 
 **Figures**, in 200 scenes among drivers: *return*, of the plan that is ranked first; *sampled*, of plans as the ranking draws them;
-*alone*, of the flow before that, any plan as likely as any other; *safe* (by the first plan) and *alone safe*, without a crash;
+*alone*, of the flow before that, any plan as likely as any other; the shares of scenes without a crash, by the first plan and alone;
 *better*, the share of plans that was corrected.
 
 **Rule.** Each arm at the better of 1e-2 and 3e-2 of the ranking by the return of one run of seed 100, then seeds 0 to 4. An arm is
@@ -109,8 +109,12 @@ def measure(job: Job) -> dict[str, Any]:
         trainer.advance()
     after = trainer.evaluate().metrics()
     trainer.close()
-    told = told | {"return": after["eval/greedy_score"], "safe": after["eval/greedy_success"]}
-    told |= {"sampled": after["eval/score"], "alone": before["eval/score"], "alone safe": before["eval/success"]}
+    told = told | {"return": after["eval/greedy_score"], "without a crash": after["eval/greedy_success"]}
+    told |= {
+        "sampled": after["eval/score"],
+        "alone": before["eval/score"],
+        "alone without a crash": before["eval/success"],
+    }
     cpu = round(time.process_time() - start, 1)
     return {"arm": arm, "rate": rate, "seed": seed, **{name: round(x, 3) for name, x in told.items()}, "cpu": cpu}
 

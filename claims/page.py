@@ -156,9 +156,9 @@ TRAFFIC = {
     "without a crash": "without a crash",
     "seconds of CPU": "cpu",
 }
-CORRECTED = {name: name for name in ("return", "sampled", "safe", "alone", "alone safe", "better")} | {
-    "seconds of CPU": "cpu"
-}
+CORRECTED = {
+    name: name for name in ("return", "sampled", "without a crash", "alone", "alone without a crash", "better")
+} | {"seconds of CPU": "cpu"}
 PLANS = {
     "return": "return",
     "as it samples": "sampled",

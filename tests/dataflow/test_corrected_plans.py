@@ -113,6 +113,8 @@ def test_what_cannot_be_tried_again_is_told_and_another_environment_refused():
     episode = played(1, drawn(1))
     assert CorrectedPlans().unfit(of(episode)) == ""
     assert "episode 1 has no seed" in CorrectedPlans().unfit(of(episode, replace(episode, seed=None)))
+    costly = replace(episode, cost_S=np.zeros(episode.length + 1, np.float32))
+    assert "the data tell costs" in CorrectedPlans().unfit(of(costly))
     assert "has no method replanned" in CorrectedPlans().unfit(pendulum())
     assert "name no environment" in CorrectedPlans().unfit(replace(of(episode), source=""))
     with pytest.raises(ValueError, match="cannot be tried in another environment"):

@@ -65,6 +65,8 @@ class CorrectedPlans(AbstractPart):
         """Why these episodes cannot be tried again; "" if they can."""
         if seedless := [number for number, episode in enumerate(recording.episodes) if episode.seed is None]:
             return f"episode {seedless[0]} has no seed, which gimbal record writes, so its plans cannot be tried again"
+        if recording.costs:
+            return "the data tell costs, of which a corrected plan has none"
         if not recording.source:
             return "the data name no environment, so their plans cannot be tried again"
         with closing(Environment(recording.source)) as world:
