@@ -16,6 +16,11 @@ end out of bounds; *value*, return - 5 cost, which is what both arms are paid fo
 third from either end), lies above 0, and is refuted if it lies below. *It keeps the bounds better* by the same rule in *kept*, which is
 100 - cost.
 
+**Where nobody states the limit** (added later; rule and code before the runs). Two more arms by the same rates and seeds: *price*, the
+recipe without the penalty, and *neither*, with none of both. Neither arm is told of the bounds, which the data happen to keep.
+*Unstated, the guard helps* by the same rule in *value*, and *keeps the bounds better* in *kept*. What it costs in *return* is in the
+table.
+
 **Limits.** One task of two numbers, whose world is simple, and 2,000 of the recipe's 10,000 moves. Neither the guard (degree 2, a
 coverage of .95, a limit of .05 on *outside*, a first price of 1) nor the penalty is tuned, and the multipliers move eight times only.
 No other rule that keeps a learned world near its data (a price where its members disagree, MOPO) is an arm. The paper's patients are
@@ -26,7 +31,7 @@ Written before its runs, after pilots at 1e-3 and 2,500 moves: a cost of 7.2 and
 and a cost of 20.4, and neither 129.4 and 85.4. On `gimbal/pendulum/expert-v0` (no limit; seed 100) nothing was to be seen: -1,524 with
 the price, -1,543 without, neither of which had learned.
 
-    python claims/guardian.py --processes 1     # goes on from claims/guardian.json; five minutes of one idle core
+    python claims/guardian.py --processes 1     # goes on from claims/guardian.json; ten minutes of one idle core
 """
 
 from __future__ import annotations
@@ -51,10 +56,16 @@ from gimbal.runtime.playing import recorded
 from gimbal.runtime.run import UpdateRun
 
 RECORD = Path(__file__).with_suffix(".json")
-TUNED = campaign.Tuned(("both", "limit"), (1e-3, 3e-3), (0, 1, 2, 3, 4), "value")
-COMPARED = {"The guard helps": ("both", "limit"), "It keeps the bounds better": ("both", "limit", "kept")}
+TUNED = campaign.Tuned(("both", "limit", "price", "neither"), (1e-3, 3e-3), (0, 1, 2, 3, 4), "value")
+COMPARED = {
+    "The guard helps": ("both", "limit"),
+    "It keeps the bounds better": ("both", "limit", "kept"),
+    "Unstated, the guard helps": ("price", "neither"),
+    "Unstated, it keeps the bounds better": ("price", "neither", "kept"),
+}
 STEPS, CAREFUL, EPISODES, PENALTY = 8, 50, 50, 5.0
 PRICE, LIMIT = "guard.price", "guard.penalty"
+FREE = {"both": (), "limit": (PRICE,), "price": (LIMIT,), "neither": (PRICE, LIMIT)}  # what each arm is not charged for
 
 Job = tuple[str, float, int]  # arm, learning rate, seed
 
@@ -73,9 +84,10 @@ def run_of(arm: str, rate: float, seed: int, data: str) -> UpdateRun:
     update = run.update
     rates = replace(update.inside.optimization, learning_rate=rate, critic_learning_rate=rate)
     update = replace(update, inside=replace(update.inside, optimization=rates))
-    if arm == "limit":  # whose set prices nothing, and still tells what is outside of it
-        rest = {path: rule for path, rule in update.controllers.items() if path != PRICE}
-        update = replace(update, guard=replace(update.guard, price=0.0), controllers=rest)
+    for path in FREE[arm]:  # a set that prices nothing still tells what is outside of it
+        rest = {name: rule for name, rule in update.controllers.items() if name != path}
+        guard = replace(update.guard, **{path.removeprefix("guard."): 0.0})
+        update = replace(update, guard=guard, controllers=rest)
     return replace(run, update=update, held_out=None, seed=seed, threads=1, steps=STEPS)
 
 

@@ -32,6 +32,7 @@ import composed  # noqa: E402
 import composed_page  # noqa: E402
 import control  # noqa: E402
 import control_page  # noqa: E402
+import corrected  # noqa: E402
 import curve  # noqa: E402
 import curve_page  # noqa: E402
 import demo  # noqa: E402
@@ -157,6 +158,9 @@ TRAFFIC = {
     "without a crash": "without a crash",
     "seconds of CPU": "cpu",
 }
+CORRECTED = {
+    name: name for name in ("return", "sampled", "without a crash", "alone", "alone without a crash", "better")
+} | {"seconds of CPU": "cpu"}
 PLANS = {
     "return": "return",
     "as it samples": "sampled",
@@ -309,6 +313,7 @@ def pages() -> dict[str, str]:
         tuned(goals, "Goals that were reached, for those that were wanted", GOALS),
         tuned(traffic, "Recorded cars that react", TRAFFIC),
         tuned(plans, "Plans that are ranked", PLANS),
+        tuned(corrected, "Plans at better speeds", CORRECTED),
         tuned(scarce, "Few good actions among few recorded episodes", SCARCE),
         tuned(half_good, "Recorded actions that are good in half of the states", HALF_GOOD),
         tuned(carried, "From offline to online, with the critics", CARRIED),

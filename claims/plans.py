@@ -12,7 +12,7 @@ the generator alone* if *ranked* is above *flow*, *also as it samples* if it is 
 if *ranked* is above *whole plans*.
 
 **Limits.** One dimension, so a plan is a profile of pushes; 640 episodes; a generator that is not trained further, where RAD-2 also
-trains it on corrected plans; a Gaussian that begins around no push at all, and knows nothing of the logs.
+trains it on corrected plans (claims/corrected.py); a Gaussian that begins around no push at all, and knows nothing of the logs.
 
 Written before its runs, after pilots of seed 100 with a flow of 12 steps (100 scenes, standard error .3 to .6), at the mode and as
 sampled, before and after: *ranked* 6.4, 6.3 and 8.4, 7.6 at 3e-3, and 9.0, 7.4 at 1e-2; *whole plans* 5.5, 2.5 and 7.4, 5.6 at 3e-3;

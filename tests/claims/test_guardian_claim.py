@@ -31,8 +31,10 @@ def runs(**values):
 
 
 def test_verdicts_on_the_guardian_follow_the_rule():
-    assert tuned_page.rule(guardian, runs(both=70.0)).count("| yes |") == 2
-    assert tuned_page.rule(guardian, runs()).count("| undecided |") == 2
+    for helped in ("both", "price"):
+        found = tuned_page.rule(guardian, runs(**{helped: 70.0}))
+        assert (found.count("| yes |"), found.count("| undecided |")) == (2, 2)
+    assert tuned_page.rule(guardian, runs()).count("| undecided |") == 4
 
 
 def test_the_arms_differ_in_what_they_are_charged_for():
@@ -41,6 +43,11 @@ def test_the_arms_differ_in_what_they_are_charged_for():
     assert replace(made["limit"], update=both) == made["both"]
     assert replace(limit, guard=both.guard, controllers=both.controllers) == both
     assert limit.guard == replace(both.guard, price=0.0) and list(limit.controllers) == ["guard.penalty"]
+    price, neither = made["price"].update, made["neither"].update
+    for other in (price, neither):
+        assert replace(other, guard=both.guard, controllers=both.controllers) == both
+    assert price.guard == replace(both.guard, penalty=0.0) and list(price.controllers) == ["guard.price"]
+    assert neither.guard == replace(both.guard, price=0.0, penalty=0.0) and not neither.controllers
     assert both.guard.price > 0 and list(both.controllers) == ["guard.price", "guard.penalty"]
     assert both.inside.optimization.learning_rate == both.inside.optimization.critic_learning_rate == 1e-3
 
@@ -54,4 +61,5 @@ def test_nothing_out_of_bounds_is_recorded(tmp_path):
 def test_the_value_is_the_return_less_what_broken_bounds_cost_and_the_guard_is_at_work_in_every_recorded_run():
     for run in campaign.load(guardian.RECORD):
         assert run["value"] == pytest.approx(run["return"] - 5 * run["cost"], abs=0.02)
-        assert run["outside"] > 0 and ("price" in run) == (run["arm"] == "both")
+        assert run["outside"] > 0 and ("price" in run) == (run["arm"] in ("both", "price"))
+        assert ("penalty" in run) == (run["arm"] in ("both", "limit"))

@@ -16,6 +16,7 @@ import pytest
 import gimbal
 from gimbal import config, recipes
 from gimbal.cli import COMMANDS, main
+from gimbal.environments import behaviors
 from gimbal.environments.minari import recording
 from gimbal.environments.recording import write
 
@@ -69,6 +70,7 @@ def recorded(tmp_path_factory):
     place = tmp_path_factory.mktemp("minari")
     data = recording("gimbal/pendulum/random-v0")
     write(replace(data, episodes=data.episodes[:2]), place / "set", "recorded/set-v0")
+    write(behaviors.steady(1), place / "own", "recorded/own-v0")
     return place / "set"
 
 
@@ -81,13 +83,14 @@ def desk(tmp_path, monkeypatch, recorded):
     shutil.copytree(recorded, tmp_path / "minari" / "D4RL" / "pointmaze" / "umaze-v2")
     for name in ("DIRECTORY", "mine"):
         shutil.copytree(recorded, tmp_path / name)
+    shutil.copytree(recorded.parent / "own", tmp_path / "own")
     for name in ("heldout.jsonl", "test.jsonl", "more.jsonl"):
         (tmp_path / name).write_text('{"prompt": "2+2="}\n')
     (tmp_path / "more.csv").write_text("prompt\n3+3=\n")
     for run in ("runs/NAME", "runs/RUN"):
         (tmp_path / run / "model").mkdir(parents=True)
         (tmp_path / run / "recipe.yaml").write_text(config.dump(recipes.load("demo"), "demo"))
-    for recipe, run in (("famo2o", "offline"), ("iql", "base")):
+    for recipe, run in (("famo2o", "offline"), ("iql", "base"), ("rad_2_flow", "cloned")):
         recipes.load(recipe).policy.load(0).save(tmp_path / "runs" / run / "model")
     (tmp_path / "programs.jsonl").write_text('{"prompt": "1+1=", "completion": "a = 1"}\n')
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1="}\n')

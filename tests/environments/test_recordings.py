@@ -271,7 +271,10 @@ def test_another_data_set_brings_its_sizes_and_its_evaluation():
 
 @pytest.mark.parametrize("name", sorted(behaviors.MADE))
 def test_data_are_made_alike_twice(name, monkeypatch):
-    short = {"gimbal/maze/stitch-v0": lambda: behaviors.stitch(5)}
+    short = {
+        "gimbal/maze/stitch-v0": lambda: behaviors.stitch(5),
+        "gimbal/merging/random-v0": lambda: behaviors.steady(3),
+    }
     rules = {"random": behaviors.at_random, "medium": behaviors.MEDIUM, "expert": behaviors.EXPERT}
     quality = name.split("/")[-1].removesuffix("-v0")
     make = short.get(name) or (lambda: behaviors.pendulum(quality, rules.get(quality, behaviors.EXPERT), 2))

@@ -24,6 +24,7 @@ from gimbal.dataflow.budgets.token_priced import TokenPriced
 from gimbal.dataflow.curricula.epochs import Epochs
 from gimbal.dataflow.curricula.horizon import Horizon
 from gimbal.dataflow.real_samples import RealSamples
+from gimbal.dataflow.replay.corrected_plans import CorrectedPlans
 from gimbal.dataflow.replay.hindsight import Hindsight
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.preferences import AgeDecay
@@ -704,6 +705,21 @@ MECHANISMS: dict[str, Mechanism] = {
         tasks=REWARD.by(tasks=Gymnasium(environment="gimbal.environments.merging_plans:MergingPlans@latch=1", seed=1)),
         advantage=ADVANTAGE.by(advantage=GroupCentered()),
         objective=above("clip_ratio/low").by(objective=UNCLIPPED),
+    ),
+    "rad_2_flow": of(
+        "idql",
+        1,
+        sooner=FEW_RECORDED,
+        store=above("replay/corrected").by(
+            store=replace(recipes.function("rad_2_flow")().store, corrections=None, **FEW_RECORDED[Recordings])
+        ),
+        factors=above("replay/corrected").by(
+            store=replace(
+                recipes.function("rad_2_flow")().store,
+                corrections=CorrectedPlans(factors=()),
+                **FEW_RECORDED[Recordings],
+            )
+        ),
     ),
     "rlpd": of(
         "sac",

@@ -26,6 +26,7 @@ from gimbal.composition import Advice, Refusal
 from gimbal.controllers.stability import Stability
 from gimbal.dataflow.real_samples import RealSamples
 from gimbal.dataflow.replay.buffer import Buffer
+from gimbal.dataflow.replay.corrected_plans import CorrectedPlans
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.preferences import Prioritized
 from gimbal.dataflow.replay.recordings import Recordings
@@ -283,6 +284,9 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     r"Playback plays recorded episodes.*engine='Episodes\(\)'": replace(iql(), tasks=sac().tasks, store=Buffer()),
     r"there is none: set store.prior='Minari": replace(sac(), store=replace(sac().store, share=0.25)),
     r"Recordings draws from recorded episodes.*tasks='Minari": replace(sac(), store=Recordings()),
+    "of gimbal/pendulum/mixed-v0 Pendulum-v1 has no method replanned.*set store.corrections=none": replace(
+        iql(), store=Recordings(corrections=CorrectedPlans())
+    ),
     "Episodes would act in their environment and ignore them": replace(sac(), tasks=iql().tasks),
     "set engine.correlation=0": replace(pendulum(), engine=Episodes(correlation=0.9), held_out=None),
     "is of noise on real actions, and Greedy takes choices": replace(

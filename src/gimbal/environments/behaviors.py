@@ -142,6 +142,20 @@ def merging() -> Recording:
     return plans()
 
 
+def steady(episodes: int = 20) -> Recording:
+    """Merges by plans of one push each, drawn at random between half a brake and a full push."""
+    from gimbal.environments.merging_plans import AHEAD, PLANS
+
+    world = opened(PLANS)
+
+    def rule(seen: Float[np.ndarray, " 11"], draws: np.random.Generator) -> Float[np.ndarray, " 8"]:
+        return np.full(AHEAD, draws.uniform(-0.5, 1.0))
+
+    return Recording(
+        source=PLANS, episodes=tuple(_played(world, rule, ("merging", number)) for number in range(episodes))
+    )
+
+
 def _mixed() -> Recording:
     return joined([pendulum("random", at_random, 40), pendulum("medium", MEDIUM, 40), pendulum("expert", EXPERT, 20)])
 
@@ -155,4 +169,5 @@ MADE: Mapping[str, Callable[[], Recording]] = {
     "gimbal/maze/stitch-v0": stitch,
     "gimbal/cart/bounds-v0": cart,
     "gimbal/merging/plans-v0": merging,
+    "gimbal/merging/random-v0": steady,
 }

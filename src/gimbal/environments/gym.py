@@ -247,6 +247,15 @@ class Environment(AbstractEnvironment):
             raise NotImplementedError(f"{self.source} cannot be copied: {error}") from error
         return other
 
+    @property
+    def replans(self) -> bool:
+        """Whether plans can be driven at other speeds (``replanned``)."""
+        return self._env.has_wrapper_attr("replanned")
+
+    def replanned(self, plan_A: Float[np.ndarray, " A"], factor: float) -> Float[np.ndarray, " A"]:
+        """The plan from here at ``factor`` times its speeds, by the environment's own ``replanned(plan, factor)``."""
+        return np.asarray(self._env.get_wrapper_attr("replanned")(plan_A, factor), np.float32)
+
     def close(self) -> None:
         self._env.close()
 

@@ -44,6 +44,9 @@ class Log:
     own_S: Float[np.ndarray, " S"]
     push_SC: Float[np.ndarray, "S C"]
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Log:
+        return self  # nobody changes it, and it is most of what a copy of the environment would cost
+
 
 @dataclass(frozen=True)
 class Response:

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from jaxtyping import Float
 
-from gimbal.environments.merging import BRAKE, PUSH, Merging, recorded, shown
+from gimbal.environments.merging import BRAKE, FASTEST, PUSH, STEP, Merging, recorded, shown
 from gimbal.environments.recording import RecordedEpisode, Recording
 
 AHEAD = 8  # steps of a plan
@@ -41,7 +41,7 @@ class MergingPlans(gymnasium.Env):
     def step(
         self, action: Float[np.ndarray, " 8"]
     ) -> tuple[Float[np.ndarray, " 11"], float, bool, bool, dict[str, Any]]:
-        first, *rest = (float(share * (PUSH if share > 0 else BRAKE)) for share in np.clip(action[: self.latch], -1, 1))
+        first, *rest = pushes_of(action[: self.latch]).tolist()
         seen, total, terminated, truncated, info = self.inside.go(first)
         for push in rest:
             if terminated or truncated:
@@ -50,14 +50,34 @@ class MergingPlans(gymnasium.Env):
             total += reward
         return seen, total, terminated, truncated, info
 
+    def replanned(self, plan: Float[np.ndarray, " 8"], factor: float) -> Float[np.ndarray, " 8"]:
+        """The plan from here at ``factor`` times its speeds, as far as the car can: v'_h = factor v_h after step h, where v_h is what
+        the plan leads to. ``factor`` = 1: the same motion."""
+        wanted = speed = float(self.inside.scene.own[1])
+        push_H = pushes_of(plan)
+        for step, push in enumerate(push_H):
+            wanted = np.clip(wanted + STEP * push, 0, FASTEST)
+            push_H[step] = np.clip((factor * wanted - speed) / STEP, -BRAKE, PUSH)
+            speed = np.clip(speed + STEP * push_H[step], 0, FASTEST)
+        return shares_of(push_H)
+
+
+def pushes_of(share_H: Float[np.ndarray, " H"]) -> Float[np.ndarray, " H"]:
+    """In m/s^2, of numbers from -1, the strongest brake, to 1, the strongest push."""
+    share_H = np.clip(share_H, -1, 1).astype(float)
+    return np.where(share_H > 0, share_H * PUSH, share_H * BRAKE)
+
+
+def shares_of(push_H: Float[np.ndarray, " H"]) -> Float[np.ndarray, " H"]:
+    return np.where(push_H > 0, push_H / PUSH, push_H / BRAKE)
+
 
 def plans(episodes: int = 200) -> Recording:
     """The logs of ``Merging``: at each step, what the merging car did in the next 8. Behind the end of a log it goes on as it is."""
 
     def one(number: int) -> RecordedEpisode:
         log = recorded(number)
-        share_S = np.where(log.own_S > 0, log.own_S / PUSH, log.own_S / BRAKE)
-        share_S = np.concatenate([share_S, np.zeros(AHEAD)])
+        share_S = np.concatenate([shares_of(log.own_S), np.zeros(AHEAD)])
         steps = len(log.scenes) - 1
         sights = [shown(scene, push_C) for scene, push_C in zip(log.scenes, log.push_SC, strict=True)]
         place_S = np.array([scene.own[0] for scene in log.scenes])

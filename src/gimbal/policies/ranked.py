@@ -99,7 +99,7 @@ class Ranked(AbstractBoundedSpec):
 
     Confidence: abstract; ours: a softmax (the abstract says that RL trains the discriminator), the flow's noises, which are drawn once
     so that the likelihood of a choice needs no other record than its action. RAD-2's second part, corrected plans that train the
-    generator too, is not built.
+    generator too, is ``CorrectedPlans`` (recipe rad_2_flow).
     """
 
     family: ClassVar[Family] = STEPS

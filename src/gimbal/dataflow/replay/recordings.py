@@ -10,6 +10,7 @@ import torch
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec, Judge
+from gimbal.dataflow.replay.corrected_plans import CorrectedPlans
 from gimbal.dataflow.replay.recorded import rows_of, unlike
 from gimbal.dataflow.replay.transitions import FRESH, MOVE, joined
 from gimbal.environments.minari import DATASET, Minari, recording
@@ -24,12 +25,15 @@ class Recordings(AbstractStoreSpec):
 
     The episodes that come in one by one are of the same data, and nothing more is learned from them. All decisions are shown to
     running statistics once, before the first move. ``replay/passes`` is how many times over the data have been drawn.
+
+    ``corrections`` puts better plans in place of recorded ones, once, before anything is drawn.
     """
 
     same_rows: ClassVar[bool] = False
 
     moves: int = 250
     minibatch: int = 128
+    corrections: CorrectedPlans | None = None
 
     def __post_init__(self) -> None:
         if self.moves < 1 or self.minibatch < 1:
@@ -68,6 +72,7 @@ class RecordedRows(AbstractStore):
         self.dataset = ""
         self.rows: TrainBatch | None = None
         self.version = self.moves = 0
+        self.shares: dict[str, float] = {}
 
     def join(self, groups: Sequence[Group], version: int, judge: Judge) -> list[Group]:
         self.version, self.dataset = version, groups[0].task.columns[DATASET]
@@ -75,7 +80,10 @@ class RecordedRows(AbstractStore):
 
     def take(self, fresh: TrainBatch) -> TrainBatch:
         if self.rows is None:
-            self.rows = rows_of(recording(self.dataset))
+            data = recording(self.dataset)
+            if self.spec.corrections is not None:
+                data, self.shares = self.spec.corrections(data)
+            self.rows = rows_of(data)
         rows, spec = self.rows, self.spec
         generator = philox("recordings", self.seed, self.moves)
         place_K = torch.from_numpy(generator.integers(rows.shape[0], size=spec.moves * spec.minibatch))
@@ -92,7 +100,8 @@ class RecordedRows(AbstractStore):
             return {}
         held = self.rows.shape[0]
         passes = self.moves * self.spec.minibatch / held
-        return {"replay/held": float(held), "replay/moves": float(self.moves), "replay/passes": passes}
+        told = {"held": float(held), "moves": float(self.moves), "passes": passes} | self.shares
+        return {f"replay/{name}": value for name, value in told.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """The data are read again where the run goes on; its digests say whether they are the same."""
