@@ -246,7 +246,7 @@ def test_recorded_agents_part_in_all_ways():
     found, ways = line(200), set()
     for one in found.episodes:
         assert one.terminated and one.reward_S[0] > -0.15
-        assert one.reward_S[0] == pytest.approx(-uncovered(one.action_SA[0], one.observation_SO[0, 0]).mean())
+        assert one.reward_S[0] == pytest.approx(-uncovered(one.action_SA[0], float(one.observation_SO[0, 0])).mean())
         ways.add(tuple(np.argsort(one.action_SA[0]).tolist()))
         assert CoopLine().reset(seed=one.seed)[0] == pytest.approx(one.observation_SO[0])
     assert len(ways) == 6
