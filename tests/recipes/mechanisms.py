@@ -812,7 +812,6 @@ MECHANISMS: dict[str, Mechanism] = {
         "bc",
         2,
         sooner=FEW_RECORDED,
-        policy__update=differs("loss"),
         coupled=above("flow/coupling").by(policy=replace(recipes.function("coflow")().policy, coupled=False)),
         averaged=differs("loss").by(policy=replace(recipes.function("coflow")().policy, averaged=False)),
         straight=differs("loss").by(update=replace(recipes.function("coflow")().update, straight=0.9)),
