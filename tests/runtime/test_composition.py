@@ -255,7 +255,9 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     r"learns from whole episodes, and Recordings draws single steps: set store='Once\(\)'": replace(
         trajectory_diffuser(), store=iql().store, update=PlanLearning()
     ),
-    r"how far a flow leads, and Gaussian is told no span: policy='JointFlow": replace(coflow(), policy=iql().policy),
+    r"how far a flow leads, and Gaussian is told no span: policy='JointFlow": replace(
+        coflow(), policy=replace(iql().policy, actions=3)
+    ),
     r"2 agents do not share 3 observations evenly: policy\.agents must divide": replace(
         coflow(), policy=replace(coflow().policy, agents=2)
     ),
