@@ -115,6 +115,7 @@ import streams  # noqa: E402
 import swarm  # noqa: E402
 import terminal  # noqa: E402
 import terminal_page  # noqa: E402
+import together  # noqa: E402
 import tokens  # noqa: E402
 import tokens_page  # noqa: E402
 import traffic  # noqa: E402
@@ -178,6 +179,7 @@ DRIFT = {
     "seconds of CPU": "cpu",
 }
 PLANNED = {"return": "return", "ms an action": "ms"}
+TOGETHER = {"success": "success", "gate": "gate", "one step from ten": "few", "seconds of CPU": "cpu"}
 NEARER = {"return": "return", "share outside": "outside", "seconds of CPU": "cpu"}
 RESIDUAL = {"return": "return", "size of a correction": "size", "seconds of CPU": "cpu"}
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
@@ -310,6 +312,9 @@ def pages() -> dict[str, str]:
         tuned(residual, "A frozen policy that is corrected", RESIDUAL),
         tuned(nearer, "Actions nearer to the data", NEARER),
         tuned_page.section(planned, "Plans that are drafted", PLANNED, planned.by_arm(campaign.load(planned.RECORD))),
+        tuned_page.section(
+            together, "Agents that part in one step", TOGETHER, together.by_arm(campaign.load(together.RECORD))
+        ),
         tuned(goals, "Goals that were reached, for those that were wanted", GOALS),
         tuned(traffic, "Recorded cars that react", TRAFFIC),
         tuned(plans, "Plans that are ranked", PLANS),

@@ -70,6 +70,7 @@ WORLDS = {
     ("gymnasium", f"environments/{name}.py")
     for name in (
         "bounded_cart",
+        "coop_line",
         "coupled_bandit",
         "held",
         "hypergrid",

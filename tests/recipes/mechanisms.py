@@ -836,6 +836,14 @@ MECHANISMS: dict[str, Mechanism] = {
         policy=differs("reward/mean").by(policy=recipes.function("gorl")().policy),
         regularisers=above("kl/ref"),
     ),
+    "coflow": of(
+        "bc",
+        2,
+        sooner=FEW_RECORDED,
+        coupled=above("flow/coupling").by(policy=replace(recipes.function("coflow")().policy, coupled=False)),
+        averaged=differs("loss").by(policy=replace(recipes.function("coflow")().policy, averaged=False)),
+        straight=differs("loss").by(update=replace(recipes.function("coflow")().update, straight=0.9)),
+    ),
     "cdsa": of(
         "bc",
         2,

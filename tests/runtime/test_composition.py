@@ -101,6 +101,7 @@ from gimbal.recipes.papers.distillation.dmd2_gan import dmd2_gan
 from gimbal.recipes.papers.distillation.stream_r1 import stream_r1
 from gimbal.recipes.papers.offline.bc import bc
 from gimbal.recipes.papers.offline.cdsa import cdsa
+from gimbal.recipes.papers.offline.coflow import coflow
 from gimbal.recipes.papers.offline.cql import cql
 from gimbal.recipes.papers.offline.famo2o import famo2o
 from gimbal.recipes.papers.offline.fisor import fisor
@@ -255,6 +256,12 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     ),
     r"learns from whole episodes, and Recordings draws single steps: set store='Once\(\)'": replace(
         trajectory_diffuser(), store=iql().store, update=PlanLearning()
+    ),
+    r"how far a flow leads, and Gaussian is told no span: policy='JointFlow": replace(
+        coflow(), policy=replace(iql().policy, actions=3)
+    ),
+    r"2 agents do not share 3 observations evenly: policy\.agents must divide": replace(
+        coflow(), policy=replace(coflow().policy, agents=2)
     ),
     r"nearer to data, and Gaussian has none of it: policy='TowardData": replace(cdsa(), policy=iql().policy),
     r"policy\.noise is 0\.7, and noise from 0\.01 to 0\.5 is learned": replace(

@@ -15,6 +15,7 @@ from gimbal.environments.recording import COST, RecordedEpisode, Recording, join
 from gimbal.ops import philox, stable_hash
 
 CART = "gimbal.environments.bounded_cart:BoundedCart"
+LINE = "gimbal.environments.coop_line:CoopLine"
 PENDULUM, MAZE = "Pendulum-v1", "gimbal.environments.point_maze:PointMaze"
 Rule = Callable[[Float[np.ndarray, " O"], np.random.Generator], Float[np.ndarray, " A"]]
 
@@ -156,6 +157,15 @@ def steady(episodes: int = 20) -> Recording:
     )
 
 
+def line(episodes: int = 2000) -> Recording:
+    """Agents that part among places, in each of the ways there are."""
+    from gimbal.environments.coop_line import parted
+
+    world = opened(LINE)
+    rows = [_played(world, parted, ("line", number)) for number in range(episodes)]
+    return Recording(source=LINE, episodes=tuple(rows))
+
+
 def _mixed() -> Recording:
     return joined([pendulum("random", at_random, 40), pendulum("medium", MEDIUM, 40), pendulum("expert", EXPERT, 20)])
 
@@ -170,4 +180,5 @@ MADE: Mapping[str, Callable[[], Recording]] = {
     "gimbal/cart/bounds-v0": cart,
     "gimbal/merging/plans-v0": merging,
     "gimbal/merging/random-v0": steady,
+    "gimbal/line/partings-v0": line,
 }
