@@ -332,7 +332,7 @@ MECHANISMS: dict[str, Mechanism] = {
         "terminal",
         4,
         regularisers=above("entropy/price").by(regularisers=(), controllers={}),
-        controllers=varies("control/regularisers.0.smoothing"),
+        controllers=varies("control/regularisers.0.smoothing").exactly(),
         turns=differs("entropy/turn_1").by(regularisers=(EntropySmoothing(),)),
     ),
     "exact_proximal": of("ppo_ewma", anchor=differs("kl/old")),

@@ -30,7 +30,6 @@ def measured(group_of, measure, **options):
     [
         ("count", [2, 2, 2, 0, 2, 3, 2]),
         ("right", [2, 0, 1, 0, 0, 3, 1]),
-        ("turns", [3, 0, 1, 0, 0, 4, 1]),
         ("flawed", [0, 1, 1, 1, 1, 0, 1]),
         ("necessary", [2, 2, 2, 0, 2, 2, 2]),
     ],

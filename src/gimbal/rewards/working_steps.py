@@ -38,7 +38,6 @@ class WorkingSteps(AbstractReward):
     - "count": how many steps there are.
     - "right": how many steps come before the first error, each with equations (a + b = c in integers) that are all true and,
       if ``chained``, begins with the result of the step before.
-    - "turns": the same in turns of filters.StepTurns: one more, for the answer, if all are right.
     - "flawed": 1 unless there are steps and all are right; a guess is flawed (FAPO, arXiv:2510.22543, asks a judge).
     - "necessary": steps up to and including the first that contains the task's answer; all of them if none does (DECS,
       arXiv:2509.25827).
@@ -46,7 +45,7 @@ class WorkingSteps(AbstractReward):
 
     is_method: ClassVar[bool] = True
 
-    measure: Literal["count", "right", "turns", "flawed", "necessary"] = "count"
+    measure: Literal["count", "right", "flawed", "necessary"] = "count"
     separator: str = LINES_AND_CUES
     opening: str = "<think>"
     closing: str = "</think>"
@@ -73,8 +72,7 @@ class WorkingSteps(AbstractReward):
             case "necessary":
                 return float(_first_with(steps, answer))
         right = sum(1 for _ in takewhile(bool, _verdicts(steps, chained=self.chained)))
-        flawed = right < len(steps) or not steps
-        return float({"right": right, "turns": right + (not flawed), "flawed": flawed}[self.measure])
+        return float(right if self.measure == "right" else right < len(steps) or not steps)
 
 
 def step_verdicts(
