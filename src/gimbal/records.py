@@ -185,8 +185,8 @@ class Rollout:
 
     @property
     def earned(self) -> float:
-        """Its score, or the sum of its dense rewards if nothing scored it."""
-        return self.score if self.score is not None else float(self.reward_S.sum())
+        """Its score, if it has one, and the sum of its dense rewards."""
+        return (self.score or 0.0) + float(self.reward_S.sum())
 
     @property
     def oldest(self) -> int:
@@ -271,8 +271,8 @@ class Episode:
 
     @property
     def earned(self) -> float:
-        """Its score, or the sum of its dense rewards if nothing scored it."""
-        return self.score if self.score is not None else sum(row.earned for row in self.rows)
+        """Its return, as it is trained on: its score, if it has one, and the dense rewards of its rows."""
+        return (self.score or 0.0) + sum(float(row.reward_S.sum()) for row in self.rows)
 
     @property
     def length(self) -> int:

@@ -134,7 +134,7 @@ def test_two_phases():
 def test_the_recipe_moves_every_centre_and_the_schedule():
     run = epo()
     paths = {f"regularisers.0.{name}" for name in run.regularisers[0].init()}
-    assert set(run.controllers) == {"regularisers.0.smoothing"} and "regularisers.0.centres.3" in paths
+    assert set(run.controllers) == {"regularisers.0.smoothing"} and "regularisers.0.centres.2" in paths
 
 
 def test_refusals():

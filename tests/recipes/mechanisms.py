@@ -54,7 +54,9 @@ from gimbal.learning.updates.td3 import TD3, Imitation
 from gimbal.objectives import ClippedRatio, ClippedStep, ClippedWeight, KLPenalty, Reinforce, ValueLoss
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
 from gimbal.objectives.regularisers.entropy_gated_kl import EntropyGatedKL
+from gimbal.objectives.regularisers.entropy_smoothing import EntropySmoothing
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
+from gimbal.objectives.surrogates.turn_sweep import TurnSweep
 from gimbal.objectives.values.huber_value_loss import HuberValueLoss
 from gimbal.objectives.values.member_value_loss import EnsembleValueLoss
 from gimbal.policies.commits import MaskedSampling
@@ -101,6 +103,7 @@ OUT_OF_BOUNDS = replace(GUARDED, guard=replace(GUARDED.guard, unsafe=""), contro
 THREE_TERMS = {"min_terms": 3, "max_terms": 3, "min_digits": 2, "max_digits": 2}
 WHOLE_PROOFS = Segments(tasks=Theorems(size=2_000), goal=GOAL, at_goals=False)
 FEW_TASKS = {ReasoningGym: {"size": 32}}  # of which a small run takes an eighth, so that they come again at once
+SILENT = Dialogue(tool=Terminal(most=24), answers=0)  # the terminal that answers nothing: one turn an episode
 LATE = {"optimization.learning_rate": Delayed(steps=1, after=1e-4)}
 PPO_CONTROL = of(
     "grpo",
@@ -127,15 +130,14 @@ MECHANISMS: dict[str, Mechanism] = {
         separate=above("grad_norm/actor"),
     ),
     "agentflow": of(
-        "grpo",
-        objective=differs("clip_ratio/high"),
+        "terminal",
+        objective=above("clip_ratio/low").by(objective=UNCLIPPED),
         advantage=ADVANTAGE,
         shaping=ADVANTAGE,
-        filters=ADVANTAGE,
         regularisers=above("kl/ref"),
     ),
     "agentfly": of("grpo", 4, prompts=8, workflow=REWARD),
-    "ai_searchplanner": of("ppo", tasks=REWARD, rewards=REWARD),
+    "ai_searchplanner": of("ppo", tasks=REWARD, rewards=REWARD, workflow=above("tool/calls")),
     "any_flow": of(
         "dmd2",
         update=above("flow_map/long"),
@@ -149,7 +151,7 @@ MECHANISMS: dict[str, Mechanism] = {
         ),
     ),
     "arpo": of(
-        "grpo",
+        "terminal",
         4,
         start=repeated,
         store=above("replay/share"),
@@ -203,8 +205,8 @@ MECHANISMS: dict[str, Mechanism] = {
         rewards=below("reward/overlong/mean", 0.0),
     ),
     "dart": of(
-        "grpo",
-        3,
+        "terminal",
+        4,
         start=repeated,
         store=above("replay/share"),
         masks=below("mask/StepEntropy"),
@@ -327,15 +329,15 @@ MECHANISMS: dict[str, Mechanism] = {
         workflow__advantage=above("drops/rollouts/aborted"),
         advantage=ADVANTAGE.by(advantage=GroupNormalized()),
     ),
-    "echo": of("grpo", regularisers=above("nll/observation")),
+    "echo": of("terminal", regularisers=above("nll/observation"), aggregation=GRADIENT),
     "echo_ttrl": of("ttrl", prompts=2, start=unsolved, workflow=above("drops/rollouts/pruned")),
     "entropy": of("grpo", regularisers=above("entropy/policy")),
     "epo": of(
-        "grpo",
+        "terminal",
         4,
         regularisers=above("entropy/price").by(regularisers=(), controllers={}),
-        controllers=varies("control/regularisers.0.smoothing"),
-        filters=differs("entropy/turn_1"),
+        controllers=varies("control/regularisers.0.smoothing").exactly(),
+        turns=differs("entropy/turn_1").by(regularisers=(EntropySmoothing(),)),
     ),
     "exact_proximal": of("ppo_ewma", anchor=differs("kl/old")),
     "flow_grpo": of(
@@ -403,16 +405,21 @@ MECHANISMS: dict[str, Mechanism] = {
         reward_shaping=above("cost/upper").by(reward_shaping=(KLReward(coef=1e-3),), controllers={}),
         controllers=varies("control/reward_shaping.1.multiplier"),
     ),
-    "hdpo": of("grpo", objective=below("economy/qualified"), optimization=above("clip_ratio/low")),
+    "hdpo": of(
+        "grpo",
+        prompts=8,
+        objective=above("economy/qualified").by(objective=ClippedRatio()),
+        optimization=above("clip_ratio/low"),
+        workflow=above("tool/calls"),
+    ),
     "ic_grpo": of("grpo", reward_shaping=ADVANTAGE),
     "icepop": of("grpo", prompts=4, correction=above("is_weight/masked_frac")),
     "inspector": of("grpo", workflow=REWARD.by(workflow=BY_OUTCOME)),
     "ipa": of(
-        "grpo",
+        "terminal",
         5,
         advantage=ADVANTAGE,
         shaping=ADVANTAGE,
-        filters=ADVANTAGE,
         masks=below("mask/DiscrepancyBand"),
         objective=below("taper").by(objective=Reinforce()),
         anchor=differs("taper"),
@@ -557,7 +564,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "prompt_gdro": of(
         "grpo", 4, sooner=FEW_TASKS, curriculum__rewards__shaping=above("curriculum/Adversarial/largest", 1.0)
     ),
-    "prorag": of("grpo", shaping=ADVANTAGE),
+    "prorag": of("terminal", shaping=ADVANTAGE),
     "r2vpo": of(
         "gspo",
         objective=above("ratio/variance").by(objective=UNCLIPPED, controllers={}),
@@ -925,7 +932,7 @@ MECHANISMS: dict[str, Mechanism] = {
         controllers=varies("control/regularisers.1.threshold"),
         critic=differs("value/loss").by(critic=HiddenValue(hidden=(64,))),
     ),
-    "salt": of("grpo", shaping=ADVANTAGE),
+    "salt": of("terminal", shaping=ADVANTAGE),
     "sar": of("next_scale_sft", regularisers=above("nll/staggered")),
     "sapo": of("grpo", 2, prompts=2, start=swarm, store=above("replay/share"), correction=differs("is_weight/max")),
     "scaling_inter": of(
@@ -937,8 +944,13 @@ MECHANISMS: dict[str, Mechanism] = {
         curriculum=varies("curriculum/Horizon/turns"),
     ),
     "scope": of("grpo", 3, objective=above("guided_frac"), workflow__filters=above("guided_frac")),
-    "seeupo": of("grpo", objective=above("clip_ratio/low"), filters=GRADIENT, advantage=ADVANTAGE),
     "seg_atp": of("sft", tasks=differs("length/mean").by(tasks=WHOLE_PROOFS)),
+    "seeupo": of(
+        "terminal",
+        objective=above("clip_ratio/low"),
+        order=GRADIENT.by(objective=TurnSweep(order="together")),
+        advantage=ADVANTAGE,
+    ),
     "sft": of("dpo", objective=GRADIENT),
     "sgpo": of("grpo", 2, prompts=8, sooner=FEW_TASKS, curriculum__filters=above("drops/profile")),
     "sgrpo": of("grpo", rewards=REWARD, advantage=ADVANTAGE),
@@ -958,7 +970,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "specs": of("grpo", rewards=REWARD),
     "specs_start": of("dpo", tasks=differs("length/wrong"), regularisers=varies("nll/right")),
     "spo": of("grpo", rewards=differs("reward/std")),
-    "stratified_grpo": of("grpo", advantage=ADVANTAGE),
+    "stratified_grpo": of("terminal", advantage=ADVANTAGE),
     "stream_r1": of(
         "dmd2",
         update=above("matching/salient", 1.0),
@@ -969,7 +981,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "thinkrl_edit": of("grpo", advantage=below("chain_frac")),
     "terminal": of(
         "grpo",
-        workflow=above("tool/calls", 0.5).by(workflow=Dialogue(tool=Terminal(most=24), answers=0)),
+        workflow=above("tool/calls", 0.5).by(workflow=SILENT),
         tasks=REWARD.by(tasks=Chores(kinds=("chain",))),
     ),
     "tiny_agent": of("sft", tasks=differs("length/mean")),
@@ -1019,11 +1031,12 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "verl_rank": of("grpo", shaping=varies("effective_rank/rank").by(shaping=())),
     "vl_dac": of(
-        "ppo",
+        "terminal",
         2,
-        prompts=8,
         sooner={Delayed: {"steps": 1}},
-        advantage__regularisers=differs("value/loss"),
+        advantage__regularisers=differs("value/loss").by(
+            advantage=GAE(gamma=0.9, lam=0.95), regularisers=(ValueLoss(clip=0.1), KLPenalty(coef=0.04))
+        ),
         shaping=ADVANTAGE,
         controllers=varies("lr"),
     ),

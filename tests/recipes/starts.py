@@ -13,6 +13,7 @@ import torch
 
 from gimbal import recipes
 from gimbal.dataflow.replay.swarm import Swarm
+from gimbal.environments.split import Split
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.best_of import BestOf
 from gimbal.policies.squashed import SquashedGaussian
@@ -95,8 +96,7 @@ def from_atoms(run: Run) -> Run:
 
 def repeated(run: Run) -> Run:
     """On few tasks that sometimes go well, in small groups: one that fails is of a task that went well before."""
-    easier = {**run.tasks.parameters, "min_terms": 3, "max_terms": 4}
-    return replace(run, tasks=replace(run.tasks, parameters=easier, size=16), num_generations=2)
+    return replace(run, tasks=Split(tasks=run.tasks, side="held_out", held_out=16.0, seed=1), num_generations=2)
 
 
 @cache

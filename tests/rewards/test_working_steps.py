@@ -29,9 +29,7 @@ def measured(group_of, measure, **options):
     ("measure", "expected"),
     [
         ("count", [2, 2, 2, 0, 2, 3, 2]),
-        ("economy", [1 / 3, 1 / 3, 1 / 3, 1, 1 / 3, 1 / 4, 1 / 3]),
         ("right", [2, 0, 1, 0, 0, 3, 1]),
-        ("turns", [3, 0, 1, 0, 0, 4, 1]),
         ("flawed", [0, 1, 1, 1, 1, 0, 1]),
         ("necessary", [2, 2, 2, 0, 2, 2, 2]),
     ],

@@ -83,6 +83,7 @@ from gimbal.ops.part_mean import PartMean
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.expected import Expected
+from gimbal.rewards.tool_calls import ToolCalls
 from gimbal.workflows.agent import Agent
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.dialogue import Dialogue
@@ -310,6 +311,7 @@ ADVICE = [
         {"rewards": (Digits(weight=0.0),)},
     ),
     ({"regularisers": (ObservationLikelihood(),)}, "but this run has none", {"workflow": Dialogue()}),
+    ({"rewards": (Digits(), ToolCalls())}, "nothing answers any in this run", {"workflow": Dialogue()}),
     (
         {"objective": OneTokenRollout(), "sampling": Sampling(max_length=10, temperature=0.7)},
         "on top of sampling",

@@ -4,6 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import made
 import pytest
 import torch
 
@@ -11,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small import rows, small_run
 
 from gimbal import api, config, recipes
+from gimbal.dataflow.packing import pack
 from gimbal.engines.base import Request
 from gimbal.engines.native import Native
 from gimbal.learning.weight_sync.base import AbstractWeightSync
@@ -22,7 +24,7 @@ from gimbal.report.files import STOPPED, JsonLines, deterministic
 from gimbal.runtime import checkpoint, compose
 from gimbal.runtime.attribution import drawn_by
 from gimbal.runtime.base import AtOnce
-from gimbal.runtime.faults import Faults, FaultyEngine
+from gimbal.runtime.faults import Faults, FaultyEngine, FaultyScorer
 from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.run import Run
 
@@ -198,6 +200,14 @@ def test_dropped_and_doubled_samples_are_seen_by_the_account():
         assert batch.shape[0] == sum(len(group.rollouts) for group in groups) != 8
     metrics = trained(None, steps=1)[0][0]
     assert metrics["samples/missing"] == metrics["samples/doubled"] == 0
+
+
+def test_a_return_that_an_environment_pays_is_falsified_once():
+    """It stays in the row, so the score is what is added to it."""
+    scorer = FaultyScorer(Faults(reward_flip=1.0), AtOnce(()), 0)
+    scorer.submit(made.group(made.TASK, made.rollout(reward_S=torch.ones(1))))
+    flipped = scorer.ready(wait=True).outcome
+    assert flipped.episodes[0].earned == float(pack([flipped]).return_N) == 0.0
 
 
 @pytest.mark.slow

@@ -36,11 +36,8 @@ class WorkingSteps(AbstractReward):
 
     ``measure``:
     - "count": how many steps there are.
-    - "economy": 1 / (1 + count), the cost of calls in HDPO (arXiv:2604.08545).
-    - "spared": max(0, 1 - count / ``most``), the share of calls a plan saves (AI-SearchPlanner, arXiv:2508.20368, in our reading).
     - "right": how many steps come before the first error, each with equations (a + b = c in integers) that are all true and,
       if ``chained``, begins with the result of the step before.
-    - "turns": the same in turns of filters.StepTurns: one more, for the answer, if all are right.
     - "flawed": 1 unless there are steps and all are right; a guess is flawed (FAPO, arXiv:2510.22543, asks a judge).
     - "necessary": steps up to and including the first that contains the task's answer; all of them if none does (DECS,
       arXiv:2509.25827).
@@ -48,18 +45,15 @@ class WorkingSteps(AbstractReward):
 
     is_method: ClassVar[bool] = True
 
-    measure: Literal["count", "economy", "spared", "right", "turns", "flawed", "necessary"] = "count"
+    measure: Literal["count", "right", "flawed", "necessary"] = "count"
     separator: str = LINES_AND_CUES
     opening: str = "<think>"
     closing: str = "</think>"
     chained: bool = False
-    most: int = 8
     name: str = "steps"
     weight: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.most < 1:
-            raise ValueError(f"WorkingSteps.most is {self.most}; it must be a number of steps, at least 1")
         try:
             re.compile(self.separator)
         except re.error as error:
@@ -75,15 +69,10 @@ class WorkingSteps(AbstractReward):
         match self.measure:
             case "count":
                 return float(len(steps))
-            case "economy":
-                return 1 / (1 + len(steps))
-            case "spared":
-                return max(0.0, 1 - len(steps) / self.most)
             case "necessary":
                 return float(_first_with(steps, answer))
         right = sum(1 for _ in takewhile(bool, _verdicts(steps, chained=self.chained)))
-        flawed = right < len(steps) or not steps
-        return float({"right": right, "turns": right + (not flawed), "flawed": flawed}[self.measure])
+        return float(right if self.measure == "right" else right < len(steps) or not steps)
 
 
 def step_verdicts(

@@ -342,4 +342,5 @@ class FaultyScorer(AbstractScorer):
 
 
 def _scored(episode: Episode, score: float, scores: Mapping[str, float]) -> Episode:
-    return episode.scored(float(score), {**scores, "faults": float(score) - episode.earned})
+    dense = episode.earned - (episode.score or 0.0)  # stays beside the score
+    return episode.scored(float(score) - dense, {**scores, "faults": float(score) - episode.earned})

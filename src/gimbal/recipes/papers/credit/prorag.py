@@ -3,21 +3,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.advantages.shapings.step_blended import StepBlended
-from gimbal.dataflow.filters.step_turns import StepTurns
-from gimbal.recipes.core.grpo import grpo
-from gimbal.rewards.reasoning import ReasoningScore
-from gimbal.rewards.working_steps import WorkingSteps
+from gimbal.recipes.papers.agents.terminal import terminal
+from gimbal.rewards.solution_turns import SolutionTurns
 from gimbal.runtime.run import Run
 
 
 def prorag() -> Run:
-    """ProRAG's dual granularity (arXiv:2601.21912): adds credit for each reasoning step that is correct so far.
+    """ProRAG's dual granularity (arXiv:2601.21912), in a terminal: adds credit for each turn on the way to the answer.
 
-    On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
+    What a turn is worth is known here, where the paper trains a process reward model on a tree search; left out with it is the
+    refinement by its scores. On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
     """
+    run = terminal()
+    assert run.held_out is not None
     return replace(
-        grpo(),
-        rewards=(ReasoningScore(), WorkingSteps(measure="turns", separator=" ", chained=True, name="right_turns")),
-        filters=(StepTurns(separator=" "),),
+        run,
+        rewards=(SolutionTurns(),),
+        held_out=replace(run.held_out, rewards=()),
         shaping=(StepBlended(scores="score/right_turns"),),
     )
