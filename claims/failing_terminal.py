@@ -10,18 +10,16 @@ within the deadline of 3 s (``environment_timeout``). Each notes what it is abou
 
 **Arms.** *clean*: the five recorded runs of ``claims/terminal.json``, 50 steps. That they are runs of the same code is tried by
 the first ten steps of seed 0: their pass rates are those on record to the last digit, or nothing is compared. *failing*: seeds 0
-to 4, 50 steps. *failing, as many episodes*: the same runs 13 steps later, as four fifths of 63 steps are 50. All have the
-recipe's learning rate: whether failures do harm is asked of a run as it is.
+to 4, 50 steps. Both have the recipe's learning rate: whether failures do harm is asked of a run as it is.
 
 **Rule.** Nothing is lost if in each run the counter of each of the five names equals what was noted under it, no other failure is
 counted, and episodes and failures add up to all that was dispatched; what is still under way at the end is drawn to its end and
 counted with it. *failing* ends as well as *clean* if the interval of the difference (``campaign.shift``, five and five runs) lies
-above -0.05 (**yes**), does not if it lies below 0 (**refuted**), and else it is **undecided**; the same for *failing, as many
-episodes*.
+above -0.05 (**yes**), does not if it lies below 0 (**refuted**), and else it is **undecided**.
 
 Written before the first recorded run, after a pilot of two steps.
 
-    python claims/failing_terminal.py       # goes on from claims/failing_terminal.json; about 6 CPU minutes
+    python claims/failing_terminal.py       # goes on from claims/failing_terminal.json; about 5 CPU minutes
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ from gimbal.runtime.run import Run
 RECORD = Path(__file__).with_suffix(".json")
 KINDS = ("tool_error", "tool_timeout", "sandbox_error", "environment_error", "environment_timeout")
 SHARE = 0.04  # of each
-STEPS, LONGER, FIRST = 50, 63, 10
+STEPS, FIRST = 50, 10
 DEADLINE, MARGIN = 3.0, 0.05
 TURNS = 3
 SEEDS = (0, 1, 2, 3, 4)
@@ -124,7 +122,7 @@ def run_of(arm: str, seed: int) -> Run:
     if arm == "clean":
         return run
     workflow = replace(run.workflow, tool=Failing(terminal=run.workflow.tool, seed=seed), deadline=DEADLINE)
-    return replace(run, workflow=workflow, held_out=replace(run.held_out, workflow=run.workflow), steps=LONGER)
+    return replace(run, workflow=workflow, held_out=replace(run.held_out, workflow=run.workflow), steps=STEPS)
 
 
 def measure(job: tuple[str, int]) -> dict[str, Any]:
@@ -132,15 +130,12 @@ def measure(job: tuple[str, int]) -> dict[str, Any]:
     run = run_of(arm, seed)
     NOTED.clear()
     BEGUN.clear()
-    trainer, rates, found = Trainer(run), list[float](), dict[int, float]()
+    trainer = Trainer(run)
     trainer.begin()
-    for step in range(1, FIRST + 1 if arm == "clean" else LONGER + 1):
-        rates.append(round(trainer.advance()[0]["pass_rate"], 3))
-        if step in (STEPS, LONGER):
-            found[step] = terminal.success(run, trainer)
+    rates = [round(trainer.advance()[0]["pass_rate"], 3) for _ in range(FIRST if arm == "clean" else STEPS)]
     told = {"arm": arm, "seed": seed, "pass_rate": rates}
-    if found:
-        told |= {"after": found[STEPS], "longer": found[LONGER], **accounted(trainer, run)}
+    if arm == "failing":
+        told |= {"after": terminal.success(run, trainer), **accounted(trainer, run)}
     trainer.close()
     return told
 
@@ -184,14 +179,12 @@ def section(runs: Sequence[Mapping[str, Any]]) -> str:
         "## A fifth of a terminal's episodes fail (`failing_terminal.py`)\n",
         about + "\n",
         f"Recorded: {len(own)} of {len(SEEDS)} runs. Seed 0 begins as on record: {'yes' if same(again) else 'no'}.\n",
-        "| seed | clean | failing | failing, as many episodes | dispatched | "
-        + " | ".join(KINDS)
-        + " | all accounted for |",
-        "|---" * (6 + len(KINDS)) + "|",
+        "| seed | clean | failing | dispatched | " + " | ".join(KINDS) + " | all accounted for |",
+        "|---" * (5 + len(KINDS)) + "|",
     ]
     for row in own:
         counted = " | ".join(f"{row['counted'].get(kind, 0)}" for kind in KINDS)
-        scores = f"{recorded('after')[row['seed']]:.3f} | {row['after']:.3f} | {row['longer']:.3f}"
+        scores = f"{recorded('after')[row['seed']]:.3f} | {row['after']:.3f}"
         lines.append(
             f"| {row['seed']} | {scores} | {row['dispatched']:,} | {counted} | {'yes' if whole(row) else 'no'} |"
         )
@@ -208,10 +201,9 @@ def verdict(own: Sequence[Mapping[str, Any]], again: Sequence[float]) -> str:
     if not same(again):
         return f"{told[0]} Nothing is compared with the clean runs, as their code was another."
     clean = [recorded("after")[seed] for seed in SEEDS]
-    for name, figure in (("after as many steps", "after"), ("after as many episodes", "longer")):
-        apart, low, high = campaign.shift([row[figure] for row in own], clean)
-        word = "yes" if low > -MARGIN else "refuted" if high < 0 else "undecided"
-        told.append(f"It ends as well {name}: **{word}**, {apart:+.3f} ({low:+.3f} to {high:+.3f}).")
+    apart, low, high = campaign.shift([row["after"] for row in own], clean)
+    word = "yes" if low > -MARGIN else "refuted" if high < 0 else "undecided"
+    told.append(f"It ends as well: **{word}**, {apart:+.3f} ({low:+.3f} to {high:+.3f}).")
     return " ".join(told)
 
 
@@ -223,7 +215,7 @@ def left(runs: campaign.Runs) -> Iterator[Iterable[tuple[str, int]]]:
 def told(row: Mapping[str, Any]) -> str:
     if row["arm"] == "clean":
         return f"the first steps of seed 0 are those on record: {same(row['pass_rate'])}"
-    return f"{row['seed']}: {row['after']}, then {row['longer']}, accounted for: {whole(row)}, {row['counted']}"
+    return f"{row['seed']}: {row['after']}, accounted for: {whole(row)}, {row['counted']}"
 
 
 if __name__ == "__main__":

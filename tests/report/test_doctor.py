@@ -246,11 +246,11 @@ SICK = {
         (FLAT | {"rows__broken_frac": 1.0, "run": BLACK_BOX}, FLAT | {"rows__broken_frac": 1.0, "run": DIALOGUE}),
     ],
     "a role starves": [
-        (FLAT | ROLES | {"role__planner__frac": 0.015}, FLAT | ROLES | {"role__planner__frac": 0.03}),
+        (FLAT | ROLES | {"role__planner__frac": 0.012}, FLAT | ROLES | {"role__planner__frac": 0.013}),
         (FLAT | ROLES | {"role__planner__advantage": 0.0}, ROLES | {"role__planner__advantage": 0.0}),
         (
             FLAT | ROLES | {"role__executor__advantage": 0.01},
-            FLAT | ROLES | {"role__planner__frac": 0.015, "run": ROLES["run"] | {"separate": {"executor": {}}}},
+            FLAT | ROLES | {"role__planner__frac": 0.012, "run": ROLES["run"] | {"separate": {"executor": {}}}},
         ),
     ],
     "temperature": [
