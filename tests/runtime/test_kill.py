@@ -52,7 +52,13 @@ FREE = {"slope": 0.0, "overhead": 0.0, "margin": -1.0}  # drafts cost nothing
 WEIGHED = {"correction": TruncatedWeight()}
 KILLS, MOST = 8, 32  # of each run
 ACTING = (SLOW, TERMINAL, AGENT)  # whose checkpoints hold calls that are not answered
-KINDS = {"a reward's process": ("operation", "time", "child"), SLOW: ("operation", "call", "time")}
+KINDS = {
+    "a reward's process": ("operation", "time", "child"),
+    SLOW: ("operation", "call", "time"),
+    # In their first .7 seconds such runs attack their sandbox or start what starts their agents.
+    TERMINAL: ("operation",),
+    AGENT: ("operation",),
+}
 REWARD = """
 def digits(prompts, completions, **columns):
     return [sum(c.isdigit() for c in text) / max(1, len(text)) for text in completions]
