@@ -48,6 +48,7 @@ import echo  # noqa: E402
 import echo_page  # noqa: E402
 import edits  # noqa: E402
 import failing  # noqa: E402
+import failing_terminal  # noqa: E402
 import families  # noqa: E402
 import few_steps  # noqa: E402
 import few_steps_page  # noqa: E402
@@ -357,6 +358,7 @@ def pages() -> dict[str, str]:
         tuned(forecasts, "What a sample earned beyond a forecast", FORECASTS),
         tuned(cached, "The way back through a path that is kept", CACHED),
         failing.section(tokens.load(failing.RECORD)),
+        failing_terminal.section(tokens.load(failing_terminal.RECORD)),
         worlds_page.section(campaign.load(worlds.RECORD)),
         tuned(drift, "Worlds that drift", DRIFT),
         control_page.section(campaign.load(control.RECORD)),

@@ -75,6 +75,31 @@ def guessing():
     return Higher(dataset=Dataset.from_list(SUMS), rubric=vf.Rubric(funcs=[quick]), max_turns=6)
 
 
+class Console(vf.MultiTurnEnv):
+    """A turn that begins with "$" is answered, by a name and then by a number; any other is the last."""
+
+    async def env_response(self, messages, state):
+        told = "hg" if len(state["trajectory"]) == 1 else "12"
+        return [vf.ToolMessage(tool_call_id="0", content=told)]
+
+    @vf.stop
+    async def done(self, state):
+        return bool(state["trajectory"]) and not state["trajectory"][-1]["completion"][-1].content.startswith("$")
+
+
+def looked(completion):
+    return float(completion[-1].content == "<answer>12</answer>")
+
+
+def console():
+    """Asked as the model that ships was taught to be. The number is known to who looks twice."""
+    rows = [
+        {"question": f"What is the sum of the numbers in the file that {name} names?"} for name in ("ab", "cd", "ef")
+    ]
+    tool = vf.Tool(name="python", description="Run a program.", parameters={"type": "object", "properties": {}})
+    return Console(dataset=Dataset.from_list(rows), rubric=vf.Rubric(funcs=[looked]), max_turns=4, tool_defs=[tool])
+
+
 def grouped(completions):
     return [0.0 for _ in completions]
 

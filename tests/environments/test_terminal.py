@@ -25,6 +25,7 @@ from gimbal.sandbox.base import AbstractSandboxSpec
 from gimbal.sandbox.live import Lost, Untrusted
 from gimbal.sandbox.monty import Interpreted, Monty
 from gimbal.sandbox.processes import Bubblewrap, Landlock
+from gimbal.workflows import acting
 from gimbal.workflows.runner import Driven
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
@@ -149,7 +150,7 @@ class Gone(AbstractSandboxSpec):
         return Going(self)
 
     def attack(self):
-        pass
+        return ()
 
 
 class Going(Interpreted):
@@ -290,3 +291,10 @@ def test_a_rung_that_is_not_here_is_refused_before_the_run():
     run = recipes.function("terminal")()
     with pytest.raises(ValueError, match=r"Bubblewrap needs the program nowhere-bwrap, which is not installed"):
         check(replace(run, workflow=replace(run.workflow, tool=Terminal(sandbox=Bubblewrap(program="nowhere-bwrap")))))
+
+
+def test_a_run_says_once_what_its_sandbox_held_off(capsys):
+    acting._said.cache_clear()
+    for _ in range(2):
+        acting.attack_sandboxes(recipes.function("terminal")().workflow)
+    assert capsys.readouterr().err.count("gimbal: Monty held off 10 attacks on itself: reading a file, ") == 1

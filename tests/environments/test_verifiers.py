@@ -1,6 +1,7 @@
 """Environments of verifiers run as they are: their parsers, rubrics, tools, stops and errors, by our protocol."""
 
 import asyncio
+import json
 import signal
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "wor
 import hermes
 import own_verifiers
 
+from gimbal import cli
 from gimbal.engines.base import Request, drained
 from gimbal.environments.base import Failure
 from gimbal.environments.calls import written
@@ -144,3 +146,16 @@ def test_an_environment_of_the_package_itself():
         assert play(tasks, f"<answer>{right}</answer>", index=index)[0].reward == 1
         assert play(tasks, "", index=index)[0].reward == 0
     assert len(VerifiersTasks(environment=place, arguments=arguments, split="eval")) == 2
+
+
+def test_the_recipe_of_the_terminal_runs_one_with_its_tasks_alone_changed(tmp_path, monkeypatch):
+    """With the model that ships: it looks, is paid by the rubric, and learns from that."""
+    monkeypatch.chdir(tmp_path)
+    small = ["steps=2", "prompts_per_step=2", "num_generations=4", "threads=1", "--name", "own"]
+    assert cli.main(["train", "terminal", f"tasks=VerifiersTasks(environment='{FILE}console')", *small]) == 0
+    steps, rows = (
+        [json.loads(line) for line in (tmp_path / "runs" / "own" / f"{name}.jsonl").read_text().splitlines()]
+        for name in ("metrics", "rollouts")
+    )
+    assert any(0 < step["reward/mean"] < 1 and step["grad_norm"] > 0 for step in steps)
+    assert any(len(row["acts"]) > 1 for row in rows) and all(row["score"] in (0, 1) for row in rows)

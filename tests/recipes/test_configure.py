@@ -337,3 +337,22 @@ def test_sizes_of_an_environment_go_to_every_part_that_has_them(tmp_path):
     ):
         with pytest.raises(ValueError, match=r"actions, which .* does not sample: start from"):
             recipes.load(name, {"tasks.environment": Text(other)})
+
+
+PACKAGES = ("AgentDojo", "Bfcl", "Verifiers", "MiniGrid", "TextWorld", "TextArena")
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_tasks_that_one_environment_solves_bring_it_along(name):
+    """One word changes the environment of a recipe: what they differ in is that, and the evaluation on its own tasks is gone."""
+    word = {"tasks": f"{name}Tasks(environment='mine')" if name == "Verifiers" else f"{name}Tasks()"}
+    said: list[str] = []
+    before, now = recipes.load("terminal"), recipes.load("terminal", word, said.append)
+    assert type(now.workflow.tool).__name__ == name and any(f"solved in {name}()" in line for line in said)
+    assert replace(now, tasks=before.tasks, workflow=before.workflow, held_out=before.held_out) == before
+    assert replace(now.workflow, tool=before.workflow.tool) == before.workflow
+    inside = recipes.load("terminal", word | {"workflow": "Branching(inside=Dialogue(tool=Terminal()))"})
+    assert type(inside.workflow.inside.tool).__name__ == "Terminal"  # what the user sets stays
+    kept = recipes.load("terminal", word | {"workflow.tool": "Calculator()"})
+    assert type(kept.workflow.tool).__name__ == "Calculator"
+    assert recipes.load("terminal", {"tasks": "Chores()"}).workflow == before.workflow

@@ -52,6 +52,14 @@ TOKENS = {
 CONTROL = TOKENS | {"policy": {"class": "Gaussian", "observations": 3, "actions": 1}, "num_generations": 1}
 BUFFERED = CONTROL | {"store": {"class": "Transitions", "learning_starts": 300}}
 DIALOGUE = TOKENS | {"workflow": {"class": "Dialogue", "tool": {"class": "Calculator"}, "answers": 3}}
+BLACK_BOX = TOKENS | {"workflow": {"class": "Agent", "program": "agent.py:solve"}}
+ROLES = {
+    "role__planner__frac": 0.4,
+    "role__planner__advantage": 0.8,
+    "role__executor__frac": 0.6,
+    "role__executor__advantage": 0.8,
+    "run": TOKENS | {"workflow": {"class": "PlanAndExecute", "template": "{prompt}{plan}\n"}},
+}
 BAD = {"reward__mean": (0.6, 0.1), "pass_rate": (0.6, 0.1)}  # a curve that falls
 FLAT = {"reward__mean": 0.3, "pass_rate": 0.3}
 
@@ -232,6 +240,18 @@ SICK = {
     "too few turns": [
         (FLAT | {"tool__cut_frac": 0.6, "run": DIALOGUE}, FLAT | {"tool__cut_frac": 0.4, "run": DIALOGUE}),
         (FLAT | {"tool__cut_frac": 0.6, "run": DIALOGUE}, {"tool__cut_frac": 0.6, "run": DIALOGUE}),
+    ],
+    "histories rebuilt": [
+        (FLAT | {"rows__broken_frac": 0.55, "run": BLACK_BOX}, FLAT | {"rows__broken_frac": 0.45, "run": BLACK_BOX}),
+        (FLAT | {"rows__broken_frac": 1.0, "run": BLACK_BOX}, FLAT | {"rows__broken_frac": 1.0, "run": DIALOGUE}),
+    ],
+    "a role starves": [
+        (FLAT | ROLES | {"role__planner__frac": 0.012}, FLAT | ROLES | {"role__planner__frac": 0.013}),
+        (FLAT | ROLES | {"role__planner__advantage": 0.0}, ROLES | {"role__planner__advantage": 0.0}),
+        (
+            FLAT | ROLES | {"role__executor__advantage": 0.01},
+            FLAT | ROLES | {"role__planner__frac": 0.012, "run": ROLES["run"] | {"separate": {"executor": {}}}},
+        ),
     ],
     "temperature": [
         (

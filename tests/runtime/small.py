@@ -19,6 +19,7 @@ from gimbal.learning.optimization import Optimization
 from gimbal.objectives import ClippedRatio
 from gimbal.policies.base import AbstractPolicySpec, Family
 from gimbal.policies.token import CausalLM, Sampling, TokenPolicy
+from gimbal.recipes.papers.agents.terminal import terminal
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
 from gimbal.recipes.papers.denoising.masked_grpo import masked_grpo
 from gimbal.recipes.papers.distillation.dmd2 import dmd2
@@ -26,6 +27,7 @@ from gimbal.records import Group, Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.tokens_per_pass import TokensPerPass
 from gimbal.runtime.run import Run, UpdateRun
+from gimbal.workflows.agent import Agent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +111,28 @@ def small_run(**changes: object) -> Run:
         record_every=0,
     )
     return replace(run, **changes)
+
+
+def terminal_run(**changes: object) -> Run:
+    """The recipe terminal, whose episodes act in a sandbox, on few of them."""
+    run = terminal()
+    small = {
+        "engine": Native(slots=6, precision="float32"),
+        "prompts_per_step": 2,
+        "num_generations": 4,
+        "held_out": None,
+        "threads": 1,
+        "checkpoint_every": 1,
+    }
+    return replace(run, **small | changes)
+
+
+def agent_run(**changes: object) -> Run:
+    """small_run through a program of its own that asks twice over HTTP."""
+    program = f"{Path(__file__).parents[1] / 'serve' / 'agents.py'}:solve"
+    agent = Agent(program=program, overlap=4, at_once=5)
+    small = {"workflow": agent, "rewards": (), "sampling": Sampling(max_length=40), "checkpoint_every": 1}
+    return small_run(**small | changes)
 
 
 class UnequalBudget(AbstractBudget):

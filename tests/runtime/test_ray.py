@@ -19,7 +19,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "learning")]
 import four
 from broken import Breaks
 from faulty import Counting, CountingEngine, Nothing, SampleIsScore, closed, drive, wired
-from small import denoising_run, distilled_run, masked_run, small_run
+from small import agent_run, denoising_run, distilled_run, masked_run, small_run, terminal_run
 
 from gimbal import cli
 from gimbal.engines.base import AbstractEngineSpec
@@ -100,6 +100,12 @@ def test_a_model_that_denoises_reaches_the_weights_of_the_local_run(single_threa
 
 def test_a_model_that_fills_in_masked_text_reaches_the_weights_of_the_local_run(single_thread, cluster):
     _same_as_local({"small": masked_run, "max_staleness": 0})
+
+
+@pytest.mark.parametrize("small", [terminal_run, agent_run])
+def test_episodes_that_act_reach_the_weights_of_the_local_run(single_thread, cluster, small):
+    """Each worker has the sandboxes and the agents of its episodes."""
+    _same_as_local({"small": small, "max_staleness": 0})
 
 
 def _same_as_local(fresh):
@@ -274,7 +280,7 @@ run_local({run}(max_staleness=2, steps=100000, checkpoint_every=1, runtime=Ray(w
 """
 
 
-@pytest.mark.parametrize("small", [small_run, denoising_run])
+@pytest.mark.parametrize("small", [small_run, denoising_run, terminal_run, agent_run])
 def test_a_dead_learner_resumes_from_its_checkpoint_and_its_run_is_replayed(single_thread, cluster, tmp_path, small):
     if small is denoising_run:
         pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -64,7 +65,11 @@ def sandbox():
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_is_contained_and_named_and_the_next_program_runs(sandbox, tmp_path, name):
-    file = tmp_path / "file"
+    held_off(sandbox, tmp_path, name)
+
+
+def held_off(sandbox, place, name):
+    file = place / "file"
     file.write_text("hidden words")
     sandbox.exec("kept = 1")
     program, ending = ATTACKS[name]
@@ -74,9 +79,34 @@ def test_an_attack_is_contained_and_named_and_the_next_program_runs(sandbox, tmp
         said = outcome.output + outcome.errors
     except OverLimit as error:
         limit = error.limit
-    assert "through" not in said.replace("print('through", "") and "hidden words" not in said
-    assert ending in said + limit and file.read_text() == "hidden words"
-    assert sandbox.exec("kept += 1\nprint(kept)").output == "2\n" and list(tmp_path.iterdir()) == [file]
+    assert "through" not in said.replace("print('through", "") and "hidden words" not in said, (name, said)
+    assert ending in said + limit and file.read_text() == "hidden words", (name, said, limit)
+    assert sandbox.exec("kept += 1\nprint(kept)").output == "2\n" and list(place.iterdir()) == [file], name
+
+
+BY_A_USER = """
+import os, sys, tempfile
+from pathlib import Path
+sys.path.insert(0, {here!r})
+import attacks
+import test_monty
+attacks.become("user")
+assert os.geteuid() == attacks.ORDINARY
+with tempfile.TemporaryDirectory(dir="/tmp") as place:
+    for name in test_monty.ATTACKS:
+        sandbox = test_monty.Monty(timeout=0.5).start()
+        test_monty.held_off(sandbox, Path(place), name)
+        sandbox.close()
+print(len(test_monty.ATTACKS), "held off")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="whoever runs these tests is an ordinary user")
+def test_every_attack_of_an_ordinary_user_is_too():
+    script = BY_A_USER.format(here=str(Path(__file__).parent))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout == f"{len(ATTACKS)} held off\n", done.stderr[-2000:]
 
 
 def test_there_are_attacks_enough():

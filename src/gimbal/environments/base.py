@@ -40,6 +40,12 @@ class AbstractTasks(AbstractPart, ABC):
         """The sources of its tasks by name, where there are several and metrics are to tell them apart."""
         return ()
 
+    @property
+    def solved_in(self) -> AbstractEnvironmentSpec | None:
+        """The environment of these tasks, where there is one in which alone they can be solved: a recipe given them by ``tasks`` acts
+        in it."""
+        return None
+
     def questions(self) -> np.ndarray:
         """A number for each task, alike where the same is asked. It says nothing in another process."""
         return np.array([question(self[index]) for index in range(len(self))], np.int64)

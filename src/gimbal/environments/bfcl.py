@@ -36,6 +36,10 @@ class BfclTasks(AbstractTasks):
     def _entries(self) -> Sequence[Mapping[str, Any]]:
         return _loaded(self.category)
 
+    @property
+    def solved_in(self) -> Bfcl:
+        return Bfcl()
+
     def __len__(self) -> int:
         return len(self._entries)
 

@@ -46,6 +46,10 @@ class VerifiersTasks(AbstractTasks):
             object.__setattr__(self, "environment", label(self.environment))
 
     @property
+    def solved_in(self) -> Verifiers:
+        return Verifiers()
+
+    @property
     def _key(self) -> tuple[str, str, str]:
         return str(self.environment), json.dumps(dict(self.arguments), sort_keys=True), self.split
 

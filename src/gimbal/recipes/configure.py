@@ -78,6 +78,7 @@ def configured(
     recipe, run = run, _with_data(run, changes, notice)
     if trains:
         _replaced(recipe, run, changes, notice)
+    run = _solved(run, changes, notice)
     run = _beside(recipe, run, changes, notice)
     run = _followed(recipe, _drawn(recipe, run, changes), changes)
     run, said = sized(recipe, run, changes)
@@ -174,6 +175,18 @@ def _replaced(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any],
         f"reward= replaces {names(lost)}, which belongs to this recipe's method: to keep it, type "
         f"{together(lost, recipe.rewards, own)}"
     )
+
+
+def _solved(run: AbstractRun, changes: Mapping[str, Any], notice: Callable[[str], None]) -> AbstractRun:
+    """Given tasks that are solved in one environment alone, a workflow that acts in another acts in theirs, unless the user sets it."""
+    spec = run.tasks.solved_in if "tasks" in changes and "workflow" not in changes else None
+    tools = {path: part for path, part in paths(run).items() if re.fullmatch(r"workflow\.(.*\.)?tool", path)}
+    given = {key.removeprefix("workflow.") for key in changes}
+    tools = {path: part for path, part in tools.items() if type(part) is not type(spec)}
+    if spec is None or not tools or any(re.match(r"(.*\.)?tool(\.|$)", key) for key in given):
+        return run
+    notice(f"the tasks are solved in {type(spec).__name__}(): workflow.tool=... sets another environment")
+    return override(run, dict.fromkeys(tools, spec))
 
 
 def _followed(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:

@@ -10,6 +10,10 @@ USED = 0.05  # share of episodes that call a tool; below it almost no gradient t
 FAILED = 0.5  # share of calls that end in an error
 CUT = 0.5  # share of episodes that are cut at their last turn
 BROKE = 0.1  # share of rollouts lost to an environment, tool, sandbox, agent or provider; above it the rest may be a biased selection
+REBUILT = 0.5  # share of an agent's later turns that begin a row anew; above it, most read what was said as tokens that nobody drew
+STARVED = (
+    0.02  # share of a role in the pull on shared weights; below a fiftieth, the other roles move them in all but name
+)
 LEAST = 8  # lost rollouts below which a share means nothing
 
 
@@ -63,6 +67,42 @@ def turns_exhausted(record: Record) -> Sign | None:
         f"workflow.answers is {answers}"
     )
     return Sign(name="too few turns", evidence=evidence, experiment=record.again(f"workflow.answers={2 * answers}"))
+
+
+def histories_rebuilt(record: Record) -> Sign | None:
+    """A black-box agent that rewrites what was said. Workflows that begin rows by design (memories, edits) are not meant."""
+    broken = record.late("rows/broken_frac")
+    if broken is None or broken < REBUILT or record.setting("workflow.class", "") != "Agent":
+        return None
+    evidence = (
+        f"{broken:.0%} of the agent's later turns begin a row anew (median of the second half; limit {REBUILT:.0%}): it rewrites its "
+        "history or a helper asks beside it, so what was said may come back as other tokens, and each such row is paid for in full; "
+        "append to the messages instead"
+    )
+    return Sign(name="histories rebuilt", evidence=evidence, experiment=_page(record))
+
+
+def role_starved(record: Record) -> Sign | None:
+    """Roles of shared weights: the pull of one is its share of the decisions times the spread of its advantages."""
+    roles = [
+        name.removeprefix("role/").removesuffix("/frac") for name in names(record, "role/") if name.endswith("/frac")
+    ]
+    frac, spread = (
+        {role: record.late(f"role/{role}/{what}") or 0.0 for role in roles} for what in ("frac", "advantage")
+    )
+    whole = sum(frac[role] * spread[role] for role in roles)
+    if len(roles) < 2 or not whole or record.setting("separate", None):
+        return None
+    role = min(roles, key=lambda role: frac[role] * spread[role])
+    if (pull := frac[role] * spread[role] / whole) >= STARVED:
+        return None
+    evidence = (
+        f"{role} has {pull:.1%} of the pull on the shared weights (limit {STARVED:.0%}): {frac[role]:.1%} of the decisions, with "
+        f"advantages of spread {spread[role]:.2g} (medians of the second half); weights of its own have an optimizer of their own"
+    )
+    return Sign(
+        name="a role starves", evidence=evidence, experiment=record.again(f"separate={{{role!r}: SeparateWeights()}}")
+    )
 
 
 def _page(record: Record) -> str:

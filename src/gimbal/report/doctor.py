@@ -55,6 +55,8 @@ RULES: Sequence[Rule] = (
     Rule(sign=acting.tools_unused, families=TEXT, blatant=True),
     Rule(sign=acting.calls_fail, families=TEXT, blatant=True),
     Rule(sign=acting.turns_exhausted, families=TEXT, blatant=True),
+    Rule(sign=acting.histories_rebuilt, families=TEXT, blatant=True),
+    Rule(sign=acting.role_starved, families=TEXT, blatant=True),
     Rule(sign=settings.temperature, families=TEXT, blatant=True),
     Rule(sign=settings.cut_short, families=TEXT),
     Rule(sign=settings.loud_entropy, blatant=True),

@@ -32,8 +32,9 @@ class AbstractSandboxSpec(AbstractPart, ABC):
         """Whether it runs commands as well as Python programs."""
         return True
 
-    def attack(self) -> None:
-        """Raises Untrusted unless it holds here. A process attacks a rung once; a run does so before its first rollout."""
+    def attack(self) -> tuple[str, ...]:
+        """The attacks that it held off; raises Untrusted unless those are all. A process attacks a rung once; a run does so before its
+        first rollout."""
         try:
             found = held(self)
         except SandboxError as error:
@@ -43,6 +44,7 @@ class AbstractSandboxSpec(AbstractPart, ABC):
                 f"{type(self).__name__} does not hold on this machine: {', '.join(through)} got through. Untrusted code is not "
                 "run; `gimbal env --sandbox` shows which rungs hold (docs/isolation.md)"
             )
+        return tuple(found)
 
     def open(self) -> AbstractSandbox:
         self.attack()

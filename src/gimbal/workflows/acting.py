@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from gimbal.ops.deadline import DESK, Call, Hung, Late
 from gimbal.records import Fault, Task, is_chat
 from gimbal.sandbox.base import AbstractSandboxSpec
 from gimbal.sandbox.live import Untrusted
+from gimbal.waiting import tell
 from gimbal.workflows.base import Act
 
 HALVES = re.compile("[\ud800-\udfff]")  # to look at each letter in Python takes longer than most tools
@@ -162,7 +164,13 @@ def attack_sandboxes(workflow: Any) -> None:
     """Before the first rollout: later it would take the rollout's time, and a failure would be the rollout's."""
     for part in parts_of(workflow):
         if isinstance(part, AbstractSandboxSpec):
-            part.attack()
+            _said(type(part).__name__, part.attack())
+
+
+@cache
+def _said(rung: str, held: tuple[str, ...]) -> None:
+    """Once a process, as the attacks are."""
+    tell(f"{rung} held off {len(held)} attacks on itself: {', '.join(held)}")
 
 
 def seat(seats: dict[int, Seat], act: Act, task: Task, seed: int) -> Seat:
