@@ -1,4 +1,4 @@
-"""Actors apart from the learner, on Ray, beside a learner that acts itself, in a slow environment: SAC on a Pendulum each of whose steps
+"""Actors apart from the learner, on Ray, beside a learner that acts itself, in a slow environment: SAC on a Pendulum whose every step
 takes 20 ms, as of a robot that is asked 50 times a second.
 
     python benchmarks/actors.py --seeds 5 --out benchmarks/actors.json

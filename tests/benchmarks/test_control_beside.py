@@ -36,7 +36,9 @@ def test_a_row_is_the_claims_runs_beside_those_of_sb3():
 
 
 def test_every_bar_of_the_claim_has_a_case():
-    assert {case.bar for case in control.CASES.values()} == {run["bar"] for run in json.loads(control.CLAIM.read_text())}
+    assert {case.bar for case in control.CASES.values()} == {
+        run["bar"] for run in json.loads(control.CLAIM.read_text())
+    }
 
 
 def test_what_falls_begins_at_its_setting_and_ends_at_0():
