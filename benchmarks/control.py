@@ -1,12 +1,13 @@
-"""Classic control beside Stable-Baselines3: the same environments, seeds and environment steps, one thread each.
+"""Classic control beside Stable-Baselines3: the same environments, seeds and environment steps, one thread each. Of gimbal, returns and
+seconds are those of claims/control.json, so that the two did not take turns, and ran while others used the machine: for speed see the
+second table. Of SB3 there are as many seeds as the table says.
 
-Of gimbal the returns and seconds are those of claims/control.json; here SB3 does the same: the return of the last policy at its mode,
-the mean of 20 episodes that it has not trained on, and seconds of the processor for training alone. The two were not measured in turns,
-and the machine was shared by many, so seconds are compared by ``--turns``. SB3 has the settings of rl-zoo for PPO and DQN. For SAC and
-TD3, where the zoo's are for longer runs, it has the network, minibatch and rates of the recipes, TD3 the zoo's noise of .1, and on
-MountainCarContinuous the zoo's Ornstein-Uhlenbeck noise of .5. A case goes on from what is recorded, seed after seed.
+The return is that of the last policy at its mode, the mean of 20 episodes that it has not trained on; seconds are of the processor, for
+training alone. SB3 has the settings of rl-zoo for PPO and DQN. For SAC and TD3, whose settings there are for longer runs, it has the
+network, minibatch and rates of the recipes; TD3 has the zoo's noise of .1, and SAC on MountainCarContinuous an Ornstein-Uhlenbeck noise
+of .5. A case goes on from what is recorded, seed after seed.
 
-    python benchmarks/control.py sac td3 ppo_cartpole dqn ppo_pendulum mountain --seeds 5 --out benchmarks/control.json
+    python benchmarks/control.py --seeds 5 --out benchmarks/control.json   # about 25 CPU minutes
 
 ``--turns`` measures speed alone, finer: both sides, and an update of SAC written by hand with the same networks and minibatch, take
 turns of 200 steps of the environment in one process, and what a turn took is divided by the other's of the same turn.
@@ -247,12 +248,14 @@ def beside(name: str, runs: Sequence[Mapping[str, float]]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", default=["sac"], choices=CASES, metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"{', '.join(CASES)}; all if none is named")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--turns", type=int, default=0, help="measure speed alone, in so many turns")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    if given.turns and given.cases != ["sac"]:
+    if wrong := [name for name in given.cases if name not in CASES]:
+        parser.error(f"there is no case {wrong[0]}: {', '.join(CASES)}")
+    if given.turns and given.cases not in ([], ["sac"]):
         parser.error("--turns has a floor for sac alone: leave the other cases out")
     record = json.loads(given.out.read_text()) if given.out and given.out.is_file() else {"returns": [], "speed": []}
 
@@ -265,7 +268,7 @@ def main() -> None:
     if given.turns:
         keep("speed", paced("sac", given.turns))
         return
-    for name in given.cases:
+    for name in given.cases or CASES:
         runs = [run for row in record["returns"] if row["case"] == CASES[name].bar for run in row["sb3"]]
         for seed in range(len(runs), given.seeds):
             runs.append({"seed": seed, **theirs(CASES[name], seed), "load": round(os.getloadavg()[1], 1)})
