@@ -6,10 +6,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("gymnasium")
 
+from gimbal import recipes
 from gimbal.environments.gym import Registered
 from gimbal.runtime.base import Local
 
@@ -33,6 +35,24 @@ def test_a_row_is_the_claims_runs_beside_those_of_sb3():
     ours = [run["return"] for run in json.loads(control.CLAIM.read_text()) if run["bar"] == "sac"]
     assert (row["sb3_runs"], row["sb3_median"], row["sb3_worst"], row["sb3_seconds"]) == (2, -275.0, -400.0, 7.0)
     assert row["gimbal_runs"] == 5 and row["gimbal_worst"] == round(min(ours), 1) and row["sb3"] == runs
+
+
+def test_sb3_is_evaluated_from_the_states_that_the_claims_runs_are():
+    for name in ("sac", "td3", "cartpole", "dqn", "pendulum"):
+        held_out = recipes.load(name).held_out.tasks
+        assert (held_out.seed, len(held_out)) == (2, control.EPISODES)
+
+    class Still:
+        def predict(self, seen, deterministic):
+            return np.zeros(1, np.float32), None
+
+    task = recipes.load("sac").held_out.tasks[0]
+    live, moments = Registered(source="Pendulum-v1").open(), []
+    live.reset(task, 0)
+    while not moments or not moments[-1].ended:
+        moments.append(live.step(np.zeros(1, np.float32)))
+    found = control.played(Still(), "Pendulum-v1", task.seed)
+    assert found == pytest.approx(sum(moment.reward for moment in moments))
 
 
 def test_every_bar_of_the_claim_has_a_case():
