@@ -56,7 +56,8 @@ $(PEERS)/.ready: tests/peers/requirements.txt $(VENV)/.dev
 test-peers: $(PEERS)/.ready
 	$(PEERS)/bin/python -m pytest tests/peers tests/serve/test_completion_server.py tests/serve/test_tools_over_http.py
 
-# Environments of other packages (docs/environments.md), with all that these need, behind those of .venv. bfcl-eval pins an old numpy.
+# Environments of other packages (docs/environments.md), with all that these need, behind those of .venv. bfcl-eval pins an old numpy;
+# stable-baselines3 is there for its check of environments, which needs nothing more.
 ENVIRONMENTS := .venv-environments
 ENVIRONMENTS_PIP := $(ENVIRONMENTS)/bin/pip install --quiet --disable-pip-version-check --no-compile
 $(ENVIRONMENTS)/.ready: pyproject.toml $(VENV)/.dev
@@ -66,6 +67,8 @@ $(ENVIRONMENTS)/.ready: pyproject.toml $(VENV)/.dev
 	$(ENVIRONMENTS_PIP) 'agentdojo>=0.1.35,<0.2' 'verifiers>=0.3.1,<0.4' 'mcp>=1.24,<2' 'minigrid>=3.1,<4' \
 		'textworld>=1.7,<2' 'textarena>=0.7.4,<0.8' openenv==0.10.0 'gymnasium[box2d]>=1.0' 'gym-pusht>=0.1.8' 'pymunk<7'
 	$(ENVIRONMENTS_PIP) --no-deps bfcl-eval==2026.3.23 mpmath filelock
+		'textworld>=1.7,<2' 'textarena>=0.7.4,<0.8' openenv==0.10.0
+	$(ENVIRONMENTS_PIP) --no-deps bfcl-eval==2026.3.23 mpmath filelock 'stable-baselines3>=2.9,<3'
 	touch $@
 
 # Monty looks for its program beside the interpreter, then on the path: it lies in .venv.

@@ -1,10 +1,13 @@
-"""Off-policy control beside Stable-Baselines3: the same environment, seeds and environment steps, one thread each.
+"""Classic control beside Stable-Baselines3: the same environments, seeds and environment steps, one thread each. Of gimbal, returns and
+seconds are those of claims/control.json, so that the two did not take turns, and ran while others used the machine: for speed see the
+second table. Of SB3 there are as many seeds as the table says.
 
-Both sides take turns, a seed each, so that whatever else the machine does falls on both; seconds are of the processor, evaluation left
-out. The return is that of the last policy at its mode, the mean of 20 episodes that neither side has trained on. Figures are median and
-worst of the seeds. SB3 has the network, minibatch and rates of the recipes; for ``dqn`` it has those of rl-zoo.
+The return is that of the last policy at its mode, the mean of 20 episodes that begin from the same states on both sides and that none
+has trained on; seconds are of the processor, for training alone. SB3 has the settings of rl-zoo for PPO and DQN. For SAC and TD3, whose
+settings there are for longer runs, it has the network, minibatch and rates of the recipes; TD3 has the zoo's noise of .1, and SAC on
+MountainCarContinuous an Ornstein-Uhlenbeck noise of .5. A case goes on from what is recorded, seed after seed.
 
-    python benchmarks/control.py sac td3 dqn --seeds 5 --out benchmarks/control.json
+    python benchmarks/control.py --seeds 5 --out benchmarks/control.json   # about 25 CPU minutes
 
 ``--turns`` measures speed alone, finer: both sides, and an update of SAC written by hand with the same networks and minibatch, take
 turns of 200 steps of the environment in one process, and what a turn took is divided by the other's of the same turn.
@@ -20,6 +23,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,42 +32,54 @@ import torch
 from torch import nn
 
 from gimbal import recipes
-from gimbal.config import Text
+from gimbal.environments.gym import Gymnasium
 from gimbal.runtime.local import Trainer
 
+CLAIM = Path(__file__).parents[1] / "claims" / "control.json"
 EPISODES = 20
 TURN = 200  # steps of the environment
 
 
 @dataclass(frozen=True)
 class Case:
-    """A recipe with its changes, the same of SB3, and how many steps of the environment both take."""
+    """A bar of claims/control.py, and what SB3 does beside it."""
 
-    recipe: str
+    bar: str
+    environment: str
     steps: int
     algorithm: str
     options: Mapping[str, Any]
-    changes: Mapping[str, str]
+    noise: float = 0.0  # of actions from -1 to 1
+    lasting: bool = False  # whether the noise is that of an Ornstein-Uhlenbeck process
+    beside: int = 1  # environments
+    schedule: tuple[str, ...] = ()  # options that fall to 0
 
 
 SMALL = {"learning_rate": 1e-3, "batch_size": 128, "policy_kwargs": {"net_arch": [64, 64]}}
 CASES = {
-    "sac": Case("sac", 5_000, "SAC", SMALL, {}),
-    "td3": Case("td3", 10_000, "TD3", SMALL, {}),
-    "mountain": Case(
-        "sac",
-        20_000,
-        "SAC",
-        SMALL,
+    "sac": Case("sac", "Pendulum-v1", 5_000, "SAC", SMALL),
+    "td3": Case("td3", "Pendulum-v1", 10_000, "TD3", SMALL, noise=0.1),
+    "ppo_cartpole": Case(
+        "ppo cartpole",
+        "CartPole-v1",
+        200_000,  # gimbal's episodes come to 189,316 to 200,948
+        "PPO",
         {
-            "environment": "MountainCarContinuous-v0",
-            "steps": "2000",
-            "engine.correlation": "0.9",
-            "update.temperature_learning_rate": "3e-4",
+            "n_steps": 32,
+            "batch_size": 256,
+            "gae_lambda": 0.8,
+            "gamma": 0.98,
+            "n_epochs": 20,
+            "ent_coef": 0.0,
+            "learning_rate": 1e-3,
+            "clip_range": 0.2,
         },
+        beside=8,
+        schedule=("learning_rate", "clip_range"),
     ),
     "dqn": Case(
         "dqn",
+        "CartPole-v1",
         50_000,
         "DQN",
         {
@@ -78,50 +94,72 @@ CASES = {
             "exploration_final_eps": 0.04,
             "policy_kwargs": {"net_arch": [256, 256]},
         },
-        {},
     ),
+    "ppo_pendulum": Case(
+        "ppo pendulum",
+        "Pendulum-v1",
+        100_000,
+        "PPO",
+        {
+            "n_steps": 1024,
+            "gae_lambda": 0.95,
+            "gamma": 0.9,
+            "n_epochs": 10,
+            "ent_coef": 0.0,
+            "learning_rate": 1e-3,
+            "clip_range": 0.2,
+            "use_sde": True,
+            "sde_sample_freq": 4,
+        },
+        beside=4,
+    ),
+    "mountain": Case("mountain", "MountainCarContinuous-v0", 20_000, "SAC", SMALL, noise=0.5, lasting=True),
 }
 
 
-def ours(case: Case, seed: int) -> dict[str, float]:
-    run = recipes.load(case.recipe, {"seed": seed, **{key: Text(value) for key, value in case.changes.items()}})
-    trainer = Trainer(replace(run, threads=1))
-    try:
-        trainer.begin()
-        start, metrics = time.process_time(), dict[str, float]()
-        while metrics.get("env_steps", 0) < case.steps and trainer.learner.version < run.steps:
-            metrics, *_ = trainer.advance()
-        seconds = time.process_time() - start
-        return {"return": trainer.evaluate().greedy_score, "seconds": seconds, "steps": metrics["env_steps"]}
-    finally:
-        trainer.close()
-
-
 def theirs(case: Case, seed: int) -> dict[str, float]:
-    import gymnasium
+    import numpy as np
     import stable_baselines3
-    from stable_baselines3.common.evaluation import evaluate_policy
-    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
 
     torch.set_num_threads(1)
-    environment = recipes.load(case.recipe, {key: Text(value) for key, value in case.changes.items()}).tasks.source
-    algorithm = vars(stable_baselines3)[case.algorithm]
-    model = algorithm("MlpPolicy", environment, seed=seed, device="cpu", **case.options)
+    options = deepcopy(dict(case.options))  # SB3 writes into what it is given
+    options |= {name: falling(options[name]) for name in case.schedule}
+    if case.noise:
+        kind = OrnsteinUhlenbeckActionNoise if case.lasting else NormalActionNoise
+        options["action_noise"] = kind(np.zeros(1), np.full(1, case.noise))
+    environments = make_vec_env(case.environment, n_envs=case.beside, seed=seed)
+    model = vars(stable_baselines3)[case.algorithm]("MlpPolicy", environments, seed=seed, device="cpu", **options)
     start = time.process_time()
     model.learn(case.steps)
     seconds = time.process_time() - start
-    fresh = Monitor(gymnasium.make(environment))
-    fresh.reset(seed=10_000 + seed)
-    mean, _ = evaluate_policy(model, fresh, EPISODES)
-    return {"return": float(mean), "seconds": seconds, "steps": float(case.steps)}
+    tasks = Gymnasium(environment=case.environment, seed=2)  # what gimbal is evaluated on
+    earned = [played(model, case.environment, tasks[index].seed) for index in range(EPISODES)]
+    return {"return": round(statistics.fmean(earned), 2), "seconds": round(seconds, 1), "steps": model.num_timesteps}
+
+
+def played(model: Any, environment: str, seed: int) -> float:
+    """The return of the episode that begins from this seed, at the policy's mode."""
+    import gymnasium
+
+    env = gymnasium.make(environment)
+    (seen, _), earned, ended = env.reset(seed=seed), 0.0, False
+    while not ended:
+        seen, reward, terminated, truncated, _ = env.step(model.predict(seen, deterministic=True)[0])
+        earned, ended = earned + float(reward), terminated or truncated
+    return earned
+
+
+def falling(first: float) -> Callable[[float], float]:
+    return lambda left: left * first
 
 
 def paced(name: str, turns: int) -> dict[str, Any]:
     """CPU milliseconds for a step of the environment and its update, of each side in turns."""
     import stable_baselines3
 
-    case = CASES[name]
-    run = recipes.load(case.recipe, {"seed": 0, **{key: Text(value) for key, value in case.changes.items()}})
+    case, run = CASES[name], recipes.load(name, {"seed": 0})
     trainer = Trainer(replace(run, threads=1))
     trainer.begin()
     model = vars(stable_baselines3)[case.algorithm]("MlpPolicy", run.tasks.source, seed=0, device="cpu", **case.options)
@@ -204,44 +242,46 @@ def by_hand() -> Callable[[], None]:
     return update
 
 
-def side(runs: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    returns = [run["return"] for run in runs]
-    return {
-        "returns": [round(value, 1) for value in returns],
-        "median": round(statistics.median(returns), 1),
-        "worst": round(min(returns), 1),
-        "cpu_seconds": round(statistics.median(run["seconds"] for run in runs), 1),
-        "steps_per_s": round(statistics.median(run["steps"] / run["seconds"] for run in runs)),
-    }
-
-
-def measured(name: str, seeds: int) -> dict[str, Any]:
-    case, kept = CASES[name], dict[str, list[dict[str, float]]]()
-    sides: Sequence[tuple[str, Callable[[Case, int], dict[str, float]]]] = (("gimbal", ours), ("sb3", theirs))
-    for seed in range(seeds):
-        for who, take in sides:
-            kept.setdefault(who, []).append(take(case, seed))
-            print(name, who, seed, kept[who][-1], flush=True)
-    found = {"case": name, "steps": case.steps, **{who: side(runs) for who, runs in kept.items()}}
-    return found | {"times_sb3": round(found["gimbal"]["steps_per_s"] / found["sb3"]["steps_per_s"], 2)}
+def beside(name: str, runs: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """A row of the record: what both sides reached. ``sb3`` are SB3's runs so far, and gimbal's those of the claim."""
+    case = CASES[name]
+    ours = [run for run in json.loads(CLAIM.read_text()) if run["bar"] == case.bar]
+    row: dict[str, Any] = {"case": case.bar, "steps": case.steps}
+    for who, own in (("gimbal", ours), ("sb3", runs)):
+        row[f"{who}_runs"] = len(own)
+        row[f"{who}_median"] = round(statistics.median(run["return"] for run in own), 1)
+        row[f"{who}_worst"] = round(min(run["return"] for run in own), 1)
+        row[f"{who}_seconds"] = round(statistics.median(run["seconds"] for run in own), 1)
+    return row | {"sb3": list(runs)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", default=["sac"], choices=CASES, metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"{', '.join(CASES)}; all if none is named")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--turns", type=int, default=0, help="measure speed alone, in so many turns")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    before = json.loads(given.out.read_text()) if given.out and given.out.is_file() else []
-    for name in given.cases:
-        if given.turns and name != "sac":
-            parser.error("--turns has a floor for sac alone: leave the other cases out")
-        found = paced(name, given.turns) if given.turns else measured(name, given.seeds)
-        before = [row for row in before if row["case"] != found["case"]] + [found]
-        print(json.dumps(before[-1], indent=1))
+    if wrong := [name for name in given.cases if name not in CASES]:
+        parser.error(f"there is no case {wrong[0]}: {', '.join(CASES)}")
+    if given.turns and given.cases not in ([], ["sac"]):
+        parser.error("--turns has a floor for sac alone: leave the other cases out")
+    record = json.loads(given.out.read_text()) if given.out and given.out.is_file() else {"returns": [], "speed": []}
+
+    def keep(kind: str, row: dict[str, Any]) -> None:
+        record[kind] = [old for old in record[kind] if old["case"] != row["case"]] + [row]
+        print(json.dumps(row), flush=True)
         if given.out:
-            given.out.write_text(json.dumps(before, indent=1) + "\n")
+            given.out.write_text(json.dumps(record, indent=1) + "\n")
+
+    if given.turns:
+        keep("speed", paced("sac", given.turns))
+        return
+    for name in given.cases or CASES:
+        runs = [run for row in record["returns"] if row["case"] == CASES[name].bar for run in row["sb3"]]
+        for seed in range(len(runs), given.seeds):
+            runs.append({"seed": seed, **theirs(CASES[name], seed), "load": round(os.getloadavg()[1], 1)})
+            keep("returns", beside(name, runs))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ PROSE = re.sub(r"^```.*?^```", "", PAGE, flags=re.MULTILINE | re.DOTALL)
 TYPED = [code for code in re.findall(r"`([^`]+)`", PROSE) if re.fullmatch(r"[a-z_]+(\.[a-z_]+)*=.+", code)]
 TABLE = [
     (re.findall(r"`([^`]+)`", setting), re.findall(r"`([^`]+)`", metric))
-    for setting, metric in re.findall(r"^\| (`(?:store|engine)\..*?) \| (.*?) \|", PAGE, re.MULTILINE)
+    for setting, metric in re.findall(r"^\| (`(?:store\.|engine\.|max_staleness=).*?) \| (.*?) \|", PAGE, re.MULTILINE)
 ]
 RECIPES = re.findall(r"^\| (`[a-z_0-9`, ]+`) \|", PAGE, re.MULTILINE)
 # What a setting needs to act within some steps.
@@ -64,7 +64,7 @@ def test_the_page_has_settings():
         "world.ends",
         "engine.correlation",
     } <= keys
-    assert len(TABLE) == 5 and len(RECIPES) >= 6
+    assert len(TABLE) == 6 and len(RECIPES) >= 6
 
 
 def test_every_recipe_of_the_table_is_there():

@@ -1,11 +1,16 @@
 """Which spaces the adapter takes, what it makes of them, and that environments of gymnasium go through it unharmed."""
 
+import importlib
+import inspect
+import pkgutil
+
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
+import gimbal.environments
 from gimbal import recipes
 from gimbal.config import Text
 from gimbal.environments.gym import Gymnasium, Registered
@@ -26,6 +31,13 @@ class Any(gymnasium.Env):
         assert self.action_space.contains(action), action
         self.told = action
         return self.observation_space.sample(), 0.0, False, False, {}
+
+
+class Mission(spaces.Space):
+    """A space that a package has made itself, of which gymnasium knows nothing."""
+
+    def __repr__(self):
+        return "Mission()"
 
 
 BOX, CHOICE = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
@@ -96,6 +108,9 @@ def test_what_is_done_is_what_the_environment_is_told(opened, acts, count, does,
     [
         (spaces.Sequence(BOX), CHOICE, r"shows Sequence.*Dict or Tuple"),
         (spaces.Text(5), CHOICE, r"shows Text"),
+        (Mission(), CHOICE, r"shows Mission\(\); numbers of a fixed count"),
+        (spaces.Dict({"map": BOX, "mission": Mission()}), CHOICE, r"shows Mission\(\) as 'mission'; numbers"),
+        (spaces.Tuple([BOX, spaces.Dict({"a": Mission()})]), CHOICE, r"shows Mission\(\) as '1/a'; numbers"),
         (BOX, MIXED, r"takes Dict"),
         (BOX, spaces.MultiBinary(3), r"takes MultiBinary"),
         (BOX, spaces.MultiDiscrete([100, 100]), r"at most 1024 combinations"),
@@ -108,12 +123,42 @@ def test_other_spaces_are_refused_by_name(opened, seen, acts, named):
         opened(seen, acts)
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCarContinuous-v0"])
-def test_what_the_adapter_opens_passes_gymnasiums_own_check(name):
-    world = Registered(source=name).open()
-    check_env(world._env.unwrapped, skip_render_check=True)
-    sb3 = pytest.importorskip("stable_baselines3.common.env_checker", reason="SB3 is of the extra bench")
-    sb3.check_env(world._env, warn=False)
+def own():
+    """What makes an environment of the package, by the name that a user types: its classes, and the functions that return one."""
+    for found in pkgutil.walk_packages(gimbal.environments.__path__, "gimbal.environments."):
+        there = vars(importlib.import_module(found.name))
+        here = {name: thing for name, thing in there.items() if getattr(thing, "__module__", "") == found.name}
+        kinds = {
+            name: thing for name, thing in here.items() if inspect.isclass(thing) and issubclass(thing, gymnasium.Env)
+        }
+        for name, thing in here.items():
+            returned = thing.__annotations__.get("return") if inspect.isfunction(thing) else None
+            makes = name in kinds or returned in [*kinds, *kinds.values()]  # beartype makes classes of the names
+            if makes and all(one.default is not one.empty for one in inspect.signature(thing).parameters.values()):
+                yield f"{found.name}:{name}"
+
+
+OWN = [*own()]
+KNOWN = ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCarContinuous-v0"]
+
+
+def test_all_environments_of_the_package_are_found():
+    names = {name.partition(":")[2] for name in OWN}
+    assert names >= {"BoundedCart", "CoupledBandit", "Hypergrid", "Merging", "MergingPlans", "PointMaze", "PointReach"}
+    assert names >= {"PushedPendulum", "flow", "listed", "lock", "river_swim"} and "Tabular" not in names
+
+
+@pytest.mark.parametrize("name", [*KNOWN, *OWN])
+def test_it_passes_gymnasiums_own_check(name):
+    check_env(Registered(source=name).open()._env.unwrapped, skip_render_check=True)
+
+
+@pytest.mark.parametrize("name", [*KNOWN, *OWN])
+def test_it_passes_the_check_of_stable_baselines3(name):
+    sb3 = pytest.importorskip(
+        "stable_baselines3.common.env_checker", reason="SB3 is not installed (make test-environments)"
+    )
+    sb3.check_env(Registered(source=name).open()._env, warn=False)
 
 
 @pytest.mark.parametrize(

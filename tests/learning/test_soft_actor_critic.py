@@ -269,7 +269,10 @@ def test_a_short_run_from_a_buffer_learns_and_a_resumed_one_goes_on_to_the_same_
         metrics = trainer.advance()[0]
         assert deterministic(resumed.advance()[0]) == deterministic(metrics)
         earned.append(metrics["reward/mean"])
-    assert metrics["staleness/max"] == 4 and trainer.store.held == 500 and metrics["replay/moves"] == 250
+    assert metrics["staleness/max"] == 4 and metrics["replay/lag_max"] == 0, (
+        "what is replayed is old, and what acts is not"
+    )
+    assert trainer.store.held == 500 and metrics["replay/moves"] == 250
     for name in ("policy", "critic", "target", "temperature"):
         pairs = zip(trainer.learner.models[name].parameters(), resumed.learner.models[name].parameters(), strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)

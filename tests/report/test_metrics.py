@@ -20,6 +20,7 @@ from gimbal.report.metrics import (
     advantage_metrics,
     mismatch_metrics,
     order_metrics,
+    replay_metrics,
     rollout_metrics,
     staleness_metrics,
     value_metrics,
@@ -153,6 +154,13 @@ def test_what_nothing_sampled_is_no_mismatch():
     )
     rows = group(rollout(length=1), replace(rollout(length=1, sample=1), behavior_S=torch.zeros(1)))
     assert surprise_metrics(CausalLM.family, [rows]) == {"entropy/sampled": 1.0}
+
+
+def test_the_lag_is_of_what_has_just_come_in():
+    one = batch([[-1.0] * 3], [[-1.0] * 3], mask=[[True, True, False]])
+    fresh = replace(one, version_NS=torch.tensor([[5, 3, 0]]))
+    assert replay_metrics((), 5, fresh) == {"replay/lag": 1.0, "replay/lag_max": 2.0}
+    assert replay_metrics((), 5, replace(fresh, mask_NS=torch.zeros(1, 3, dtype=torch.bool))) == {}
 
 
 def test_staleness():

@@ -110,6 +110,7 @@ from gimbal.recipes.papers.offline.idql import idql
 from gimbal.recipes.papers.offline.iql import iql
 from gimbal.recipes.papers.offline.synther import synther
 from gimbal.recipes.papers.offline.trajectory_diffuser import trajectory_diffuser
+from gimbal.rewards.debate import Debated
 from gimbal.rewards.digits import DigitClass
 from gimbal.rewards.pattern import Pattern
 from gimbal.runtime.compose import check, verdicts
@@ -322,6 +323,9 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     "the world of a planning policy, but SquashedGaussian has none": replace(pets(), policy=sac().policy),
     "learns from what its own policy drew: begin": replace(
         cartpole(), tasks=iql().tasks, store=Recordings(), engine=iql().engine
+    ),
+    "read what the policy wrote, and Categorical writes nothing: leave Debated out of rewards": replace(
+        cartpole(), rewards=(Debated(),)
     ),
     "does not act: begin with iql": replace(iql(), policy=grpo().policy, sampling=grpo().sampling, held_out=None),
     "store.moves, and leave optimization": replace(

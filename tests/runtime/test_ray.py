@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ from broken import Breaks
 from faulty import Counting, CountingEngine, Nothing, SampleIsScore, closed, drive, wired
 from small import agent_run, denoising_run, distilled_run, masked_run, small_run, terminal_run
 
-from gimbal import cli
+from gimbal import cli, recipes
+from gimbal.config import Text
 from gimbal.engines.base import AbstractEngineSpec
 from gimbal.engines.native import Native
 from gimbal.learning.optimization import Optimization
@@ -96,6 +98,38 @@ def test_staleness_0_reaches_the_weights_of_the_local_run(single_thread, cluster
 def test_a_model_that_denoises_reaches_the_weights_of_the_local_run(single_thread, cluster, small, workflow):
     pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
     _same_as_local({"small": small, "max_staleness": 0, "workflow": workflow})
+
+
+FEW = {"store.learning_starts": "20", "store.minibatch": "16"}
+
+
+@pytest.mark.parametrize(
+    ("name", "workers", "changes"),
+    [
+        ("cartpole", 2, {"prompts_per_step": "4"}),
+        ("sac", 1, FEW),  # segments: several workers would each go on with an episode of their own
+        ("sac", 2, {**FEW, "prompts_per_step": "2", "engine.segment": "0", "store.update_to_data": "0.05"}),
+        ("dqn", 1, FEW),
+    ],
+    ids=["whole episodes", "segments", "whole episodes from a buffer", "choices"],
+)
+def test_a_control_policy_reaches_the_weights_of_the_local_run(single_thread, cluster, name, workers, changes):
+    pytest.importorskip("gymnasium")
+    run = recipes.load(name, {key: Text(value) for key, value in {**changes, "held_out": "none"}.items()})
+    (ours, weights), (theirs, expected) = (
+        trained(small=partial(replace, run), max_staleness=0, **how) for how in ({"runtime": Ray(workers=workers)}, {})
+    )
+    assert [m["reward/mean"] for m in ours] == [m["reward/mean"] for m in theirs] and ours[-1]["grad_norm"] > 0
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in weights.items())
+    assert all(m["sync/receipts"] == workers for m in ours[1:])
+
+
+def test_actors_of_a_control_policy_lag_behind_their_learner_as_far_as_they_may(single_thread, cluster):
+    pytest.importorskip("gymnasium")
+    run = recipes.load("sac", {key: Text(value) for key, value in {**FEW, "held_out": "none"}.items()})
+    metrics, _ = trained(6, small=partial(replace, run), max_staleness=1, prompts_per_step=4, runtime=Ray(workers=2))
+    assert metrics[0]["replay/lag_max"] == 0 and max(m["replay/lag_max"] for m in metrics) == 1
+    assert metrics[-1]["staleness/max"] > 1, "what is replayed is older"
 
 
 def test_a_model_that_fills_in_masked_text_reaches_the_weights_of_the_local_run(single_thread, cluster):

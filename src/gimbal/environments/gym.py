@@ -96,12 +96,13 @@ class Environment(AbstractEnvironment):
         self._open = partial(opened, source, **({"render_mode": "rgb_array"} if drawn else {}))
         self._env, self._used = self._open(), False
         spaces, seen, acts = gymnasium.spaces, *_spaces(self._env, source)
-        flat = spaces.flatten_space(seen) if seen.is_np_flattenable else None
-        if not isinstance(flat, spaces.Box):
+        if (other := next(_uncounted(seen), None)) is not None:
             raise ValueError(
-                f"{source} shows {seen}; numbers of a fixed count are wanted: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or "
+                f"{source} shows {other}; numbers of a fixed count are wanted: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or "
                 "Tuple of them (register it with a wrapper that makes them)"
             )
+        flat = spaces.flatten_space(seen)
+        assert isinstance(flat, spaces.Box), "each of its parts is"
         if (shown := next(_pixels(seen), None)) is not None:
             raise ValueError(
                 f"{source} shows pixels, a Box of {list(shown.shape)} from 0 to 255, and gimbal has no networks for them: register it "
@@ -272,6 +273,24 @@ def _instant(env: Any) -> bool:
         kinds.append(type(env))
     own = all(kind.__module__.startswith("gymnasium.wrappers.") for kind in kinds[:-1])
     return own and kinds[-1].__module__.startswith("gymnasium.envs.classic_control.") and env.render_mode is None
+
+
+def _uncounted(space: Any, place: str = "") -> Iterator[str]:
+    """The parts of what is shown that are not numbers of a fixed count."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        for name, inner in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
+            yield from _uncounted(inner, f"{place}/{name}".removeprefix("/"))
+        return
+    try:
+        counted = space.is_np_flattenable and isinstance(spaces.flatten_space(space), spaces.Box)
+    except (
+        NotImplementedError
+    ):  # of a space that a package has made itself, and that says nothing of it (minigrid's missions)
+        counted = False
+    if not counted:
+        yield f"{space!s:.80}" + (f" as {place!r}" if place else "")
 
 
 def _pixels(space: Any) -> Iterator[Any]:

@@ -39,7 +39,7 @@ class Hypergrid(gymnasium.Env):
         self.cell = np.zeros(DIMENSIONS, int)
         return seen(self.cell[None])[0], {}
 
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int | np.integer) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         ends = action == DIMENSIONS or self.cell[action] == SIDE - 1
         if not ends:
             self.cell[action] += 1

@@ -145,7 +145,7 @@ class Merging(gymnasium.Env):
         self.push_C = self._others()
         return self.seen, {}
 
-    def step(self, action: int) -> tuple[Float[np.ndarray, " 11"], float, bool, bool, dict[str, Any]]:
+    def step(self, action: int | np.integer) -> tuple[Float[np.ndarray, " 11"], float, bool, bool, dict[str, Any]]:
         return self.go(PUSHES[int(action)])
 
     def go(self, push: float) -> tuple[Float[np.ndarray, " 11"], float, bool, bool, dict[str, Any]]:

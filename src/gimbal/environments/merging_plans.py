@@ -31,6 +31,7 @@ class MergingPlans(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float[np.ndarray, " 11"], dict[str, Any]]:
+        super().reset(seed=seed)
         if self.latch not in range(1, AHEAD + 1):
             raise ValueError(
                 f"MergingPlans.latch is {self.latch}; it is how many steps of a plan are played, from 1 to {AHEAD}"

@@ -54,4 +54,4 @@ class PointReach(gymnasium.Env):
 
     @property
     def seen(self) -> dict[str, np.ndarray]:
-        return {"observation": self.moved, "achieved_goal": self.place, "desired_goal": self.goal}
+        return {"observation": self.moved, "achieved_goal": self.place, "desired_goal": self.goal.copy()}

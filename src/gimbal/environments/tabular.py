@@ -53,7 +53,7 @@ class Tabular(gymnasium.Env):
         self.state, self.steps = 0, 0
         return self.seen, {}
 
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int | np.integer) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         problem = self.problem
         reward, next_S = float(problem.reward_SA[self.state, action]), problem.transition_SAS[self.state, action]
         self.steps += 1

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.records import Group, Task
 from gimbal.rewards.asking import Asked, ask, fill
 from gimbal.rewards.base import AbstractReward
@@ -99,6 +100,13 @@ class Debated(AbstractReward):
         if missing:
             raise ValueError(
                 f"the template of Debated.judge lacks {' and '.join(missing)}: start from rewards.debate.JUDGED"
+            )
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if not whole.run.policy.family.judged:
+            yield Refusal(
+                f"Debated has a judge read what the policy wrote, and {type(whole.run.policy).__name__} writes nothing: leave Debated "
+                "out of rewards, or begin with debate"
             )
 
     def __call__(self, group: Group) -> list[float | None]:

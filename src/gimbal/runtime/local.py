@@ -208,7 +208,7 @@ class Trainer:
             extent = self.policy.extent(batch.decisions)
             metrics |= tree_metrics(computed, seen, extent, groups if self.run.store.same_rows else ())
         if held := self.store.metrics():
-            metrics |= held | (replay_metrics(groups, version) if self.run.store.same_rows else {})
+            metrics |= held | replay_metrics(groups, version, None if self.run.store.same_rows else fresh)
         # Last, so that controllers see all metrics of the step, and no coefficient moves within one.
         metrics |= self.learner.control(metrics)
         end = time.perf_counter()
