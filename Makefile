@@ -66,8 +66,6 @@ $(ENVIRONMENTS)/.ready: pyproject.toml $(VENV)/.dev
 		| { read ours; read theirs; printf '%s\n' "$(CURDIR)/src" "$$ours" >"$$theirs/gimbal.pth"; }
 	$(ENVIRONMENTS_PIP) 'agentdojo>=0.1.35,<0.2' 'verifiers>=0.3.1,<0.4' 'mcp>=1.24,<2' 'minigrid>=3.1,<4' \
 		'textworld>=1.7,<2' 'textarena>=0.7.4,<0.8' openenv==0.10.0 'gymnasium[box2d]>=1.0' 'gym-pusht>=0.1.8' 'pymunk<7'
-	$(ENVIRONMENTS_PIP) --no-deps bfcl-eval==2026.3.23 mpmath filelock
-		'textworld>=1.7,<2' 'textarena>=0.7.4,<0.8' openenv==0.10.0
 	$(ENVIRONMENTS_PIP) --no-deps bfcl-eval==2026.3.23 mpmath filelock 'stable-baselines3>=2.9,<3'
 	touch $@
 
