@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from gimbal.composition import TELLS_RISK, Composition, Refusal, Verdict
 from gimbal.ops import philox, stable_hash
 from gimbal.policies.base import Family
-from gimbal.policies.control import DENSITIES, AbstractBoundedSpec, AbstractRealPolicy, read_config, read_weights
+from gimbal.policies.control import DENSITIES, AbstractBoundedSpec, AbstractRealPolicy, config_of, read_weights
 from gimbal.policies.ensemble import ActionValueNetwork
 from gimbal.policies.squashed import SquashedGaussianPolicy
 
@@ -164,12 +164,7 @@ class Reflexive(AbstractBoundedSpec):
             name: vars(self)[name] for name in ("observations", "actions", "bound", "normalize", "members", "escapes")
         }
         own |= {"hidden": list(self.hidden)}
-        sizes = read_config(self.model) if self.model else own
-        if lacking := sorted(own.keys() - sizes.keys()):
-            raise ValueError(
-                f"{self.model} holds no Reflexive policy, for its configuration says nothing of {lacking[0]}: policy.model must be a "
-                "directory that a run of bresa saved"
-            )
+        sizes = config_of(self, own, "bresa") if self.model else own
         policy = ReflexivePolicy(self, sizes, seed)
         if self.model:
             read_weights(policy, self.model)

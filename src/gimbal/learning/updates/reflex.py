@@ -37,9 +37,8 @@ from gimbal.policies.reflex import Reflexive, ReflexivePolicy
 from gimbal.records import TrainBatch
 
 RISK, RISK_TARGET = "risk", "risk_target"
-HARMLESS = (
-    -4.0
-)  # the first log-odds: a reflex that acted before it has seen damage would see nothing but its own actions
+# The first log-odds of damage: a reflex that acted before it has seen any would see nothing but its own actions.
+HARMLESS = -4.0
 UNSAFE = "unsafe"  # fact [N, S]: whether the step broke the limit
 
 
