@@ -19,7 +19,7 @@ from gimbal.policies.base import Family
 from gimbal.policies.control import (
     NO_DENSITY,
     AbstractBoundedSpec,
-    read_config,
+    config_of,
     read_weights,
     relu_mlp,
     without_density,
@@ -187,12 +187,7 @@ class JointFlow(AbstractBoundedSpec):
     def load(self, seed: int = 0) -> JointFlowPolicy:
         names = ("observations", "actions", "bound", "normalize", "agents", "coupled", "averaged")
         own = {name: vars(self)[name] for name in names} | {"hidden": list(self.hidden)}
-        sizes = read_config(self.model) if self.model else own
-        if lacking := sorted(own.keys() - sizes.keys()):
-            raise ValueError(
-                f"{self.model} holds no JointFlow policy, for its configuration says nothing of {lacking[0]}: policy.model must be a "
-                "directory that a run of coflow saved"
-            )
+        sizes = config_of(self, own, "coflow") if self.model else own
         for name in ("agents", "averaged"):
             if sizes[name] != own[name]:
                 raise ValueError(
