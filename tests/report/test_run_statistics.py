@@ -183,5 +183,10 @@ def test_strengths_of_games_as_the_model_has_them_are_its_own():
 def test_two_arms_differ_by_the_log_of_their_wins_and_one_that_always_wins_is_finite():
     strength_A = st.strengths(st.wins([np.full((5, 1), 1.0), np.zeros((5, 1))]))
     assert strength_A[0] - strength_A[1] == pytest.approx(math.log(5.5 / 0.5))
+    ladder_RT = [np.full((200, 1), float(place)) for place in range(10)]  # each always beats those below it
+    rungs_A, win_AA = st.strengths(st.wins(ladder_RT)), st.wins(ladder_RT)
+    assert rungs_A == pytest.approx(-rungs_A[::-1], abs=1e-7)
+    expected_AA = 201 / (1 + np.exp(rungs_A[None, :] - rungs_A[:, None])) * (1 - np.eye(10))
+    assert expected_AA.sum(1) == pytest.approx(win_AA.sum(1), abs=1e-6)
     circle_AA = np.array([[0.0, 5.5, 0.5], [0.5, 0.0, 5.5], [5.5, 0.5, 0.0]])
     assert st.strengths(circle_AA) == pytest.approx(np.zeros(3), abs=1e-9)

@@ -53,7 +53,7 @@ class MergingPlans(gymnasium.Env):
 
     def replanned(self, plan: Float[np.ndarray, " 8"], factor: float) -> Float[np.ndarray, " 8"]:
         """The plan from here at ``factor`` times its speeds, as far as the car can: v'_h = factor v_h after step h, where v_h is what
-        the plan leads to. ``factor`` = 1: the same motion."""
+        the plan leads to. ``factor`` = 1: the same motion, without the pushes that do nothing at a speed's end, which cost."""
         wanted = speed = float(self.inside.scene.own[1])
         push_H = pushes_of(plan)
         for step, push in enumerate(push_H):

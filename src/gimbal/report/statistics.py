@@ -48,23 +48,27 @@ def wins(arms: Sequence[Float[Array, "*B _ T"]]) -> Float[Array, "*B A A"]:
     return np.moveaxis(win_AAB, (0, 1), (-2, -1))
 
 
-def strengths(win_BAA: Float[Array, "*B A A"], most: int = 500) -> Float[Array, "*B A"]:
+def strengths(win_BAA: Float[Array, "*B A A"], most: int = 200) -> Float[Array, "*B A"]:
     """Bradley-Terry strengths b by maximum likelihood: P(i beats j) = 1 / (1 + exp(b_j - b_i)), in log-odds above the mean arm.
 
-    By the minorization of Hunter (2004): exp(b_i) = sum_j win_ij / sum_j (win_ij + win_ji) / (exp(b_i) + exp(b_j)), until no strength
-    moves by 1e-9 or ``most`` times. Every arm must have beaten another and lost to one (``wins``). Two arms: b_1 - b_2 is the log of
-    their wins' ratio. Source: RobotArena infinity (2025) ranks policies so.
+    By Newton's method on the log-likelihood, which is concave, in steps of at most 1, until none moves by 1e-9; RuntimeError after
+    ``most`` steps. Every arm must have beaten another and lost to one (``wins``). Two arms: b_1 - b_2 is the log of their wins' ratio.
+    Source: RobotArena infinity (2025) ranks policies so.
     """
+    arms = win_BAA.shape[-1]
     games_BAA = win_BAA + np.swapaxes(win_BAA, -1, -2)
     strength_BA = np.zeros(win_BAA.shape[:-1])
     for _ in range(most):
-        odds_BA = np.exp(strength_BA)
-        new_BA = np.log(win_BAA.sum(-1)) - np.log((games_BAA / (odds_BA[..., :, None] + odds_BA[..., None, :])).sum(-1))
-        new_BA -= new_BA.mean(-1, keepdims=True)
-        moved, strength_BA = float(np.abs(new_BA - strength_BA).max()), new_BA
-        if moved < 1e-9:
-            break
-    return strength_BA
+        chance_BAA = 1 / (1 + np.exp(strength_BA[..., None, :] - strength_BA[..., :, None]))
+        slope_BA = (win_BAA - games_BAA * chance_BAA).sum(-1)
+        bend_BAA = games_BAA * chance_BAA * (1 - chance_BAA)
+        # The mean of all strengths is free; 1 / arms in each place holds it at 0.
+        curve_BAA = bend_BAA.sum(-1)[..., None] * np.eye(arms) - bend_BAA + 1 / arms
+        move_BA = np.linalg.solve(curve_BAA, slope_BA[..., None])[..., 0]
+        strength_BA = strength_BA + np.clip(move_BA, -1, 1)
+        if float(np.abs(move_BA).max()) < 1e-9:
+            return strength_BA - strength_BA.mean(-1, keepdims=True)
+    raise RuntimeError(f"strengths of {arms} arms have not settled after {most} steps of Newton's method")
 
 
 def profile(score_BRT: Float[Array, "*B R T"], tau_K: Float[Array, " K"]) -> Float[Array, "*B K"]:

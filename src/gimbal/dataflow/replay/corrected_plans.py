@@ -24,10 +24,10 @@ class CorrectedPlans(AbstractPart):
     """Puts better plans in place of recorded ones, as data for the policy that made them (after the on-policy generator optimisation
     of RAD-2, arXiv:2604.15308).
 
-    The environment plays each episode again, from its seed. At step s, R_s(k) is what the rest of it earns if plan a_s is driven at k
-    times its speeds and later plans are as recorded. k is one of ``factors``, or 1. Then
+    The environment plays each episode again, from its seed. At step s, R_s(k) is what the rest of it earns with replanned(a_s, k), the
+    plan at k times its speeds, and later plans as recorded. k is one of ``factors``, or 1. Then
 
-        a_s <- replanned(a_s, k*),   k* = argmax_k R_s(k),   where R_s(k*) > R_s(1) + ``margin``; else a_s stays,
+        a_s <- replanned(a_s, k*),   k* = argmax_k R_s(k),   where R_s(k*) > R_s(1) + ``margin``; else a_s stays as it was,
 
     and a plan that stays is left out where the episode is terminated after it (a crash). Each step becomes an episode of one step, with
     what the environment then pays and shows. ``replanned(plan, factor)`` is the environment's: the same way, at other speeds, within
@@ -103,11 +103,11 @@ class CorrectedPlans(AbstractPart):
         return replace(recording, episodes=tuple(found)), shares
 
     def _better(self, world: Environment, episode: RecordedEpisode, step: int, longest: int) -> RecordedEpisode | None:
-        """The step with the best of the corrected plans, None where none is better than what was recorded."""
+        """The step with the best of the corrected plans, None where none is better than the plan at its own speeds."""
         more = longest - episode.length if episode.terminated else 0
         later = [*episode.action_SA[step + 1 :], *[episode.action_SA[-1]] * more]
-        most, best = float(episode.reward_S[step:].sum()) + self.margin, None
-        for factor in self.factors:
+        most, best = -np.inf, None
+        for factor in (1.0, *self.factors):  # what a plan pays for a push that leads nowhere is no matter of its speeds
             other = world.fork()
             plan_A = other.replanned(episode.action_SA[step], factor)
             first = moment = other.step(plan_A)
@@ -117,7 +117,9 @@ class CorrectedPlans(AbstractPart):
                     break
                 moment = other.step(later_A)
                 total += moment.reward
-            if total > most:
+            if factor == 1:
+                most = max(most, total + self.margin)
+            elif total > most:
                 most, best = total, _step(episode.observation_SO[step], plan_A, first)
         return best
 
