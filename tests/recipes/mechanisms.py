@@ -39,6 +39,7 @@ from gimbal.environments.gym import Gymnasium
 from gimbal.environments.hops import Hops
 from gimbal.environments.proofreading import Proofreading
 from gimbal.environments.reasoning import ReasoningGym
+from gimbal.environments.shown_pictures import ShownPictures
 from gimbal.environments.string_programs import StringPrograms
 from gimbal.environments.terminal import Terminal
 from gimbal.learning.renewal import RenewedReference
@@ -59,6 +60,7 @@ from gimbal.policies.planners import MPPI
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.papers.data.dereason_sft import ALL
 from gimbal.rewards.reasoning import ReasoningScore
+from gimbal.rewards.shown_digits import DigitJudge, UsablePicture
 from gimbal.rewards.verdict_place import VerdictAndPlace
 from gimbal.runtime.run import Run
 from gimbal.workflows.dialogue import Dialogue
@@ -512,6 +514,14 @@ MECHANISMS: dict[str, Mechanism] = {
         aggregation=GRADIENT,
     ),
     "otr": of("dpo", objective=varies("rollout/hit")),
+    "one_reward": of(
+        "refl",
+        tasks=differs("reward/usable/mean").by(tasks=ShownPictures(kinds=("fill",), seed=1)),
+        rewards=differs("reward_gradient/score").by(
+            rewards=(UsablePicture(weight=0.0), DigitJudge(limit=0.9, kinds=("fill",)))
+        ),
+        update=above("reward_gradient/score").by(update=recipes.function("diffusion_nft")().update),
+    ),
     "opd": of(
         "grpo",
         advantage__reference=above("distillation/kl"),

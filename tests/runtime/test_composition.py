@@ -85,6 +85,7 @@ from gimbal.recipes.papers.denoising.draft import draft
 from gimbal.recipes.papers.denoising.flow_bp import flow_bp
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
 from gimbal.recipes.papers.denoising.next_scale_sft import next_scale_sft
+from gimbal.recipes.papers.denoising.one_reward import one_reward
 from gimbal.recipes.papers.denoising.reflective_masking import reflective_masking
 from gimbal.recipes.papers.denoising.sar import sar
 from gimbal.recipes.papers.denoising.sol_rl import sol_rl
@@ -109,6 +110,7 @@ from gimbal.recipes.papers.offline.synther import synther
 from gimbal.recipes.papers.offline.trajectory_diffuser import trajectory_diffuser
 from gimbal.rewards.digits import DigitClass
 from gimbal.rewards.pattern import Pattern
+from gimbal.rewards.shown_digits import DigitJudge
 from gimbal.runtime.compose import check, verdicts
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.fixed_splits import FixedSplits
@@ -433,6 +435,12 @@ DENOISING = {  # what is refused of denoising, and of finished samples
     ),
     "the block before enters by weights of another layer.*set policy.lora=None": replace(
         streams(), policy=Denoiser(history=True, lora=LoRA(rank=2))
+    ),
+    "these tasks show a part of a picture, which this policy does not see: .*or policy.history=true": replace(
+        one_reward(), policy=Denoiser()
+    ),
+    r"RewardWeighted.saliency follows a reward of single samples, and 'judge' .*set update.weighted.saliency=false": replace(
+        stream_r1(), rewards=(DigitJudge(),)
     ),
     r"RewardGradient learns from samples that follow no other.*policy.history=false": replace(
         streams(), update=draft().update, rewards=(SLOPE,)

@@ -19,10 +19,11 @@ from gimbal.config.own import out_of_memory
 from gimbal.policies.loading import some
 from gimbal.policies.samplers import wide
 
-DIGITS, DIFFUSED, STREAM = (
+DIGITS, DIFFUSED, STREAM, SHOWN = (
     "gimbal-digits",
     "gimbal-digits-ddim",
     "gimbal-digits-stream",
+    "gimbal-digits-shown",
 )  # the models shipped in the package
 NETWORKS = ("transformer", "unet")  # where pipelines keep theirs
 CLASSES = "num_embeds_ada_norm"  # of a transformer
@@ -208,7 +209,8 @@ def read(path: str, fresh: int | None) -> LoadedParts:
 class Told:
     """What the input of a network says besides the noisy sample, in channels after its own.
 
-    ``history``: the block before, and a channel of ones beside it, all 0 where there is none; then ``jumps``: how far a step goes.
+    ``history``: a picture, and a channel of how much of it is known: the block before, and ones; all 0 where there is none; then
+    ``jumps``: how far a step goes.
     """
 
     channels: int

@@ -41,7 +41,7 @@ class Paths(AbstractDecisions):
     label_N: Int[Tensor, " N"]  # the class that was asked for; NO_LABEL
     length_N: Int[Tensor, " N"]
     given_ND: Float[Tensor, "N ..."] | None = (
-        None  # of a policy with history: the block before, and ones; 0 where there is none
+        None  # of a policy with history: what it sees beside the noise; 0 where there is nothing
     )
     sampler: Sampler
     reduce: Reduce
