@@ -62,7 +62,6 @@ def test_kinds_come_in_turn_and_tasks_by_the_seed():
     ("fields", "said"),
     [
         ({"kinds": ()}, "choose among fill, extend, remove, refine"),
-        ({"kinds": ("erase",)}, "choose among fill, extend, remove, refine"),
         ({"size": 0}, "at least 1"),
         ({"block": 3}, "block 2 or 4"),
     ],

@@ -68,10 +68,10 @@ def test_a_task_that_shows_nothing_is_zeros_and_one_of_another_size_is_refused(p
 
 
 UPDATES = {
-    "last step": RewardGradient(steps=GradientSteps(count=1), rewards=(DigitJudge(pairs=50),)),
-    "prediction": RewardGradient(steps=GradientSteps(count=1, late=3), coef=1.0, rewards=(DigitJudge(pairs=50),)),
-    "copies": RewardGradient(steps=GradientSteps(count=1, copies=1), rewards=(DigitJudge(pairs=50),)),
-    "kept path": RewardGradient(steps=CachedSteps(count=2), rewards=(DigitJudge(pairs=50),)),
+    "last step": RewardGradient(steps=GradientSteps(count=1), rewards=(DigitJudge(),)),
+    "prediction": RewardGradient(steps=GradientSteps(count=1, late=3), coef=1.0, rewards=(DigitJudge(),)),
+    "copies": RewardGradient(steps=GradientSteps(count=1, copies=1), rewards=(DigitJudge(),)),
+    "kept path": RewardGradient(steps=CachedSteps(count=2), rewards=(DigitJudge(),)),
     "group preferences": DiffusionDPO(draws=2),
 }
 

@@ -517,9 +517,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "one_reward": of(
         "refl",
         tasks=differs("reward/usable/mean").by(tasks=ShownPictures(kinds=("fill",), seed=1)),
-        rewards=differs("reward_gradient/score").by(
-            rewards=(UsablePicture(weight=0.0), DigitJudge(limit=0.9, kinds=("fill",)))
-        ),
+        rewards=differs("reward_gradient/score").by(rewards=(UsablePicture(weight=0.0), DigitJudge())),
         update=above("reward_gradient/score").by(update=recipes.function("diffusion_nft")().update),
     ),
     "opd": of(

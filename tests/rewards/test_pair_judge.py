@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import pytest
 import torch
 
@@ -21,11 +20,8 @@ from gimbal.rewards.shown_digits import (
     OF,
     DigitJudge,
     UsablePicture,
-    candidates,
     kinds_of,
-    labelled,
     shares,
-    taught,
 )
 
 
@@ -63,7 +59,7 @@ def test_a_sample_against_itself_is_one_half():
         label_N=torch.tensor([task.columns.get("label", -1) for task in tasks]),
         given_ND=torch.tensor([task.columns["given"] for task in tasks]),
     )
-    judge = DigitJudge(pairs=50)
+    judge = DigitJudge()
     assert judge.gain(picture_ND, picture_ND, told).tolist() == [0.5] * 4
     beats_NE, back_NE = (judge.beats(*two, told) for two in ((picture_ND, -picture_ND), (-picture_ND, picture_ND)))
     assert torch.allclose((beats_NE + back_NE).nan_to_num(1), torch.ones(4, 3), atol=1e-5)
@@ -92,7 +88,10 @@ def test_in_a_group_the_others_are_the_rivals():
 
 
 def task_of(kind):
-    return ShownPictures(kinds=(kind,), seed=7)[0]
+    """The first whose picture is of an odd row, so that it is at no distance from the data that judges it."""
+    odd = {tuple(x_D.tolist()) for x_D in digits()[0][1::2]}
+    tasks = ShownPictures(kinds=(kind,), seed=7)
+    return next(task for task in tasks if task.columns["picture"] in odd)
 
 
 def told(*tasks):
@@ -104,7 +103,7 @@ def told(*tasks):
 
 def test_the_kind_of_task_is_read_from_what_is_asked():
     assert [KINDS[k] for k in kinds_of(told(*map(task_of, KINDS))).tolist()] == list(KINDS)
-    judge, x_ND = DigitJudge(pairs=50), torch.zeros(3, 64)
+    judge, x_ND = DigitJudge(), torch.zeros(3, 64)
     there_NE = ~judge.beats(x_ND, x_ND, told(*map(task_of, KINDS))).isnan()
     assert [[c for c, there in zip(CRITERIA, row, strict=True) if there] for row in there_NE.tolist()] == [
         [c for c in CRITERIA if c in OF[kind]] for kind in KINDS
@@ -119,7 +118,7 @@ def test_the_programs_by_hand():
     x_ND = torch.stack([torch.tensor(fill.columns["picture"]), torch.tensor(remove.columns["picture"])])
     known_ND = torch.tensor([fill.columns["given"], remove.columns["given"]])[:, 64:] > 0
     found_NE = shares(x_ND, told(fill, remove), slice(None))
-    assert found_NE[0, 0] == 0 and found_NE[:, 1].tolist() == [0, 0], "the true picture is in the data, and keeps all"
+    assert found_NE[0, 0] == 0 and found_NE[:, 1].tolist() == pytest.approx([0, 0], abs=1e-5), "the true picture"
     assert float(found_NE[1, 2]) == pytest.approx(-float(((x_ND[1] + 1) / 2)[~known_ND[1]].mean()))
     other_ND = x_ND + 0.3 * known_ND
     assert shares(other_ND, told(fill, remove), slice(None))[:, 1].tolist() == pytest.approx([-0.3, -0.3])
@@ -143,32 +142,36 @@ def test_which_pictures_are_usable():
         assert reward.figures(rows) == {kind: found[0]}
 
 
-def test_labelled_pairs_are_ordered_by_the_program_of_their_criterion():
-    better_ND, worse_ND, what, criterion_N = labelled(KINDS, 60, 0)
-    first_N, second_N = (
-        shares(x_ND, what, slice(0, None, 2)).gather(1, criterion_N[:, None])[:, 0] for x_ND in (better_ND, worse_ND)
-    )
-    assert bool((first_N >= second_N).all()) and float((first_N > second_N).float().mean()) > 0.9
-    assert [KINDS[k] for k in kinds_of(what).tolist()] == list(KINDS) * 20
-    assert all(CRITERIA[c] in OF[KINDS[k]] for c, k in zip(criterion_N.tolist(), kinds_of(what).tolist(), strict=True))
-    assert candidates(better_ND[:2], torch.ones(2, 64, dtype=torch.bool), np.random.default_rng(0)).shape == (2, 64)
+def test_the_judge_is_the_programs_on_a_scale():
+    """Of the even rows, where the usable ones are of the odd: P by hand, and its slope by central differences."""
+    tasks = [task_of(kind) for kind in KINDS]
+    x_ND, rival_ND = torch.rand(2, 3, 64, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    found_NE = DigitJudge().beats(x_ND, rival_ND, told(*tasks))
+    own_NE, other_NE = (shares(each, told(*tasks), slice(0, None, 2)) for each in (x_ND, rival_ND))
+    for n, kind in enumerate(KINDS):
+        for e, (criterion, scale) in enumerate(zip(CRITERIA, (0.5, 0.05, 0.1), strict=True)):
+            if criterion in OF[kind]:
+                assert float(found_NE[n, e]) == pytest.approx(
+                    sigmoid(float(own_NE[n, e] - other_NE[n, e]) / scale), abs=1e-4
+                )
+            else:
+                assert found_NE[n, e].isnan()
+    x_ND = x_ND.double().requires_grad_()
 
+    def gain(x_ND):
+        return (
+            DigitJudge()
+            .gain(x_ND, rival_ND.double(), Asked(label_N=what.label_N, given_ND=what.given_ND.double()))
+            .sum()
+        )
 
-@pytest.mark.slow
-def test_a_judge_learns_which_of_two_is_better_of_the_kinds_it_was_taught():
-    better_ND, worse_ND, what, criterion_N = labelled(KINDS, 600, 99)
-    fill_N = kinds_of(what) == 0
-
-    def right(kinds):
-        judge = taught(kinds, 3000, 0)
-        return (judge(better_ND, what, criterion_N) > judge(worse_ND, what, criterion_N)).float()
-
-    every_N, only_N = right(KINDS), right(("fill",))
-    assert every_N.mean() > 0.75 and only_N[fill_N].mean() > 0.7
-    assert every_N[~fill_N].mean() > only_N[~fill_N].mean() + 0.05, "it has learned nothing of the others"
-
-
-@pytest.mark.parametrize("fields", [{"kinds": ()}, {"kinds": ("erase",)}, {"pairs": 0}])
-def test_settings_of_the_judge_that_are_refused(fields):
-    with pytest.raises(ValueError, match="choose among fill, extend, remove, and at least one pair"):
-        DigitJudge(**fields)
+    what = told(*tasks)
+    slope_ND = torch.autograd.grad(gain(x_ND), x_ND)[0]
+    with torch.no_grad():
+        for n, pixel in ((0, 3), (1, 40), (2, 27), (2, 5)):
+            step = torch.zeros_like(x_ND)
+            step[n, pixel] = 1e-5
+            assert float(slope_ND[n, pixel]) == pytest.approx(
+                float(gain(x_ND + step) - gain(x_ND - step)) / 2e-5, abs=1e-6
+            )
+    assert float(slope_ND.abs().sum()) > 0

@@ -32,7 +32,7 @@ class ShownPictures(AbstractGenerated):
     """
 
     kinds: tuple[Kind, ...] = ("fill", "fill", "extend", "remove")
-    block: Literal[2, 4] = 2
+    block: int = 2
     size: int = 100_000
     seed: int = 0
     kept_out: bool = False

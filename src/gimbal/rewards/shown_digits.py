@@ -52,8 +52,8 @@ def shares(x_ND: Float[Tensor, "N 64"], asked: Asked, rows: slice) -> Float[Tens
     shown. empty: minus the mean ink, from 0 to 1, where they were not.
     """
     known_ND = known(asked)
-    x_KD, label_K = (part[rows] for part in digits())
-    apart_NK = torch.cdist(x_ND, x_KD).masked_fill(label_K != asked.label_N[:, None], torch.inf)
+    x_KD, label_K = (part[rows].to(x_ND.device) for part in digits())
+    apart_NK = torch.cdist(x_ND, x_KD.to(x_ND.dtype)).masked_fill(label_K != asked.label_N[:, None], torch.inf)
     near_N = apart_NK.amin(-1).where(asked.label_N != NO_LABEL, 0)
     assert asked.given_ND is not None
     error_ND = (x_ND - asked.given_ND[:, : SIDE * SIDE]).square() * known_ND
@@ -64,7 +64,9 @@ def shares(x_ND: Float[Tensor, "N 64"], asked: Asked, rows: slice) -> Float[Tens
 
 def judged(asked: Asked) -> Bool[Tensor, "N 3"]:
     """Which of CRITERIA are those of each row's task."""
-    return torch.tensor([[name in OF[kind] for name in CRITERIA] for kind in KINDS])[kinds_of(asked)]
+    return torch.tensor([[name in OF[kind] for name in CRITERIA] for kind in KINDS], device=asked.label_N.device)[
+        kinds_of(asked)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,5 +31,10 @@ def one_reward() -> UpdateRun:
         rewards=(UsablePicture(weight=0.0), DigitJudge(limit=0.9)),
         prompts_per_step=16,
         num_generations=2,
-        update=RewardGradient(steps=GradientSteps(count=1, late=3), coef=1.0, optimization=run.update.optimization),
+        steps=24,
+        update=RewardGradient(
+            steps=GradientSteps(count=1, late=3),
+            coef=0.1,
+            optimization=replace(run.update.optimization, learning_rate=1e-3),
+        ),
     )
