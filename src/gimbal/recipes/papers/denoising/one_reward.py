@@ -18,7 +18,7 @@ def one_reward() -> UpdateRun:
     """OneReward (arXiv:2508.21066): a model fills, extends and removes, and climbs one judge's verdicts against its former self.
 
     Tasks: 50 % fill a hole, 25 % extend a half, 25 % remove an object. The reward is that of the clean sample predicted at one of
-    the last four of ten steps, as in `refl`. ``usable`` measures by programs; evaluations are on digits that the model has never
+    the last three of six steps, as in `refl`. ``usable`` measures by programs; evaluations are on digits that the model has never
     seen. On-policy. Published: a large judge, which is asked in words, and an average of the weights. Ours: a pull to the base.
     """
     run, kinds = draft(), ("fill", "extend", "remove")
