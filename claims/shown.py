@@ -23,7 +23,7 @@ the third from either end), lies above 0, and below if it lies below; otherwise 
 
 Written before its runs, after pilots of seed 100: at 1e-3 with this pull *judge* had a *mean* of 0.51 after 18 steps, *base* 0.39;
 at 2e-3 it had 0.23 after 6 and 0.40 after 12. A judge that was a network of two layers, taught by 12,000 labelled pairs (right in
-81 to 90 % of held- out ones), was climbed to 0.68 of its own P while *mean* fell to 0.13.
+81 to 90 % of held-out ones), was climbed to 0.68 of its own P while *mean* fell to 0.13.
 
     python claims/shown.py --processes 1     # goes on from claims/shown.json; four minutes of one idle core
 """

@@ -57,8 +57,8 @@ def shares(x_ND: Float[Tensor, "N 64"], asked: Asked, rows: slice) -> Float[Tens
     near_N = apart_NK.amin(-1).where(asked.label_N != NO_LABEL, 0)
     assert asked.given_ND is not None
     error_ND = (x_ND - asked.given_ND[:, : SIDE * SIDE]).square() * known_ND
-    kept_N = (error_ND.sum(-1) / known_ND.sum(-1) + 1e-12).sqrt()
-    ink_N = ((x_ND + 1) / 2 * ~known_ND).sum(-1) / (~known_ND).sum(-1)
+    kept_N = (error_ND.sum(-1) / known_ND.sum(-1).clamp(min=1) + 1e-12).sqrt()
+    ink_N = ((x_ND + 1) / 2 * ~known_ND).sum(-1) / (~known_ND).sum(-1).clamp(min=1)
     return -torch.stack([near_N, kept_N, ink_N], -1)
 
 

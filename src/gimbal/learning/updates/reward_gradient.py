@@ -166,10 +166,11 @@ class RewardGradient(AbstractUpdate):
     ) -> Float[Tensor, " N"]:
         """md |x0 - x0_ref|^2 of the clean samples that the two predict at these places of the recorded paths."""
         at = (torch.arange(len(place_N), device=place_N.device), place_N)
-        x_ND, level_NL, time_N = decisions.state_NXD[at], decisions.level_NSL[at], decisions.time_NS[at]
-        clean_ND, _ = policy.process.split(x_ND, self._found(policy, x_ND, time_N, decisions), level_NL)
+        x_ND, level_NL = decisions.state_NXD[at], decisions.level_NSL[at]
+        told = (decisions.time_NS[at], decisions.label_N, decisions.given_ND)
+        clean_ND, _ = policy.process.split(x_ND, self._found(policy, x_ND, *told), level_NL)
         with torch.no_grad():
-            first_ND, _ = policy.process.split(x_ND, self._found(reference, x_ND, time_N, decisions), level_NL)
+            first_ND, _ = policy.process.split(x_ND, reference.found(x_ND, *told), level_NL)
         return (clean_ND - first_ND).square().flatten(1).mean(-1)
 
     def again(
@@ -183,14 +184,15 @@ class RewardGradient(AbstractUpdate):
         level_NL = decisions.level_NSL[:, -1]
         signal_N, sigma_N = (samplers.wide(level_NL[:, i], sample_ND) for i in (0, 1))
         x_ND = signal_N * sample_ND + sigma_N * noise_ND
-        found_ND = self._found(policy, x_ND, decisions.time_NS[:, -1], decisions)
+        found_ND = self._found(policy, x_ND, decisions.time_NS[:, -1], decisions.label_N, decisions.given_ND)
         return policy.process.split(x_ND, found_ND, level_NL)[0]
 
-    def _found(self, policy: DenoiserPolicy, x_ND: Tensor, time_N: Tensor, decisions: Paths) -> Tensor:
-        told = (time_N, decisions.label_N, decisions.given_ND)
+    def _found(
+        self, policy: DenoiserPolicy, x_ND: Tensor, time_N: Tensor, label_N: Tensor, given_ND: Tensor | None
+    ) -> Tensor:
         if self.optimization.checkpointing and torch.is_grad_enabled():
-            return checkpoint(policy.found, x_ND, *told, use_reentrant=False)
-        return policy.found(x_ND, *told)
+            return checkpoint(policy.found, x_ND, time_N, label_N, given_ND, use_reentrant=False)
+        return policy.found(x_ND, time_N, label_N, given_ND)
 
 
 def drawn(policy: DenoiserPolicy, decisions: Paths, noise_ND: Float[Tensor, "N ..."]) -> Float[Tensor, "N ..."]:
