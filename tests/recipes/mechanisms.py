@@ -59,8 +59,9 @@ from gimbal.policies.commits import MaskedSampling
 from gimbal.policies.planners import MPPI
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.papers.data.dereason_sft import ALL
+from gimbal.rewards.digits import DigitDistance
 from gimbal.rewards.reasoning import ReasoningScore
-from gimbal.rewards.shown_digits import DigitJudge, UsablePicture
+from gimbal.rewards.shown_digits import UsablePicture
 from gimbal.rewards.verdict_place import VerdictAndPlace
 from gimbal.runtime.run import Run
 from gimbal.workflows.dialogue import Dialogue
@@ -517,7 +518,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "one_reward": of(
         "refl",
         tasks=differs("reward/usable/mean").by(tasks=ShownPictures(kinds=("fill",), seed=1)),
-        rewards=differs("reward_gradient/score").by(rewards=(UsablePicture(weight=0.0), DigitJudge())),
+        rewards=differs("reward_gradient/score").by(rewards=(UsablePicture(weight=0.0), DigitDistance(weight=-1.0))),
         update=above("reward_gradient/score").by(update=recipes.function("diffusion_nft")().update),
     ),
     "opd": of(
