@@ -440,7 +440,7 @@ DENOISING = {  # what is refused of denoising, and of finished samples
         one_reward(), policy=Denoiser()
     ),
     r"RewardWeighted.saliency follows a reward of single samples, and 'judge' .*set update.weighted.saliency=false": replace(
-        stream_r1(), rewards=(DigitJudge(),)
+        stream_r1(), rewards=(DigitJudge(),), held_out=None
     ),
     r"RewardGradient learns from samples that follow no other.*policy.history=false": replace(
         streams(), update=draft().update, rewards=(SLOPE,)
