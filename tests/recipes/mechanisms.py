@@ -11,6 +11,7 @@ from trials import APART
 
 from gimbal import recipes
 from gimbal.advantages import GAE, GroupCentered, GroupNormalized, KLReward, ReturnToGo, Whitened
+from gimbal.advantages.estimators.batch_scaled import BatchScaled
 from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
 from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
 from gimbal.controllers import AdaptiveKL
@@ -61,6 +62,7 @@ from gimbal.policies.token import CausalLM
 from gimbal.recipes.papers.data.dereason_sft import ALL
 from gimbal.rewards.digits import DigitDistance
 from gimbal.rewards.reasoning import ReasoningScore
+from gimbal.rewards.refined_digits import Fidelity
 from gimbal.rewards.shown_digits import UsablePicture
 from gimbal.rewards.verdict_place import VerdictAndPlace
 from gimbal.runtime.run import Run
@@ -365,6 +367,16 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "gdpo": of("grpo", advantage=ADVANTAGE),
     "gdro": of("awm", 2, update=above("gdro/spread")),
+    "gdpo_sr": of(
+        "diffusion_dpo",
+        sampling=differs("reward/psnr/mean").by(
+            sampling=replace(recipes.function("gdpo_sr")().sampling, strength=1.0, told=0.0)
+        ),
+        rewards=differs("dpo/margin").by(rewards=(Fidelity(weight=1.0),)),
+        advantage=differs("dpo/margin").by(
+            update=replace(recipes.function("gdpo_sr")().update, advantage=BatchScaled(limit=5.0))
+        ),
+    ),
     "gflownet": of(
         "tba",
         3,

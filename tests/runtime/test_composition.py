@@ -439,6 +439,12 @@ DENOISING = {  # what is refused of denoising, and of finished samples
     "these tasks show a part of a picture, which this policy does not see: .*or policy.history=true": replace(
         one_reward(), policy=Denoiser()
     ),
+    "draws a rival for each sample from noise alone, .*told begin elsewhere": replace(
+        one_reward(), sampling=replace(one_reward().sampling, strength=0.8)
+    ),
+    "begins with the picture that a task shows, and these tasks show none: .*or tasks='ShownPictures": replace(
+        diffusion_nft(), sampling=PathSampling(sampler="ode", spacing="trailing", strength=0.8)
+    ),
     r"RewardWeighted.saliency follows a reward of single samples, and 'judge' .*set update.weighted.saliency=false": replace(
         stream_r1(), rewards=(DigitJudge(),), held_out=None
     ),

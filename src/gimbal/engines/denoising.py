@@ -206,6 +206,7 @@ class DenoisingEngine(AbstractStepwise[LivePath, DenoiserPolicy]):
         own = philox("path", *request.stream) if request.row else begun
         # Rows of a sample start from one noise, which branches share; but what follows another block is another sample.
         start = _normal(own if request.after is not None else shared if sampling.same_start else begun, shape)
+        given_D = self._policy.given(request.after, request.task.columns.get(GIVEN))
         path = LivePath(
             request=request,
             sampling=sampling,
@@ -213,8 +214,8 @@ class DenoisingEngine(AbstractStepwise[LivePath, DenoiserPolicy]):
             amplitude_S=amplitude_S,
             noise_SD=_normal(own, (steps, *shape)),
             label=self._policy.label(request.task),
-            given_D=self._policy.given(request.after, request.task.columns.get(GIVEN)),
-            states=[start if request.start is None else request.start],
+            given_D=given_D,
+            states=[self._policy.begun(start if request.start is None else request.start, given_D, sampling)],
         )
         if trunk is not None:
             known = _paths(trunk)

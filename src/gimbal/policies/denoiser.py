@@ -68,7 +68,22 @@ class DenoiserPolicy(AbstractPolicy):
         return int(decisions.cost_N.sum()) // pixels, pixels
 
     def schedule(self, sampling: PathSampling) -> NoiseSchedule:
-        return self.process.schedule(sampling.max_length, trailing=sampling.spacing == TRAILING)
+        trailing = sampling.spacing == TRAILING
+        return self.process.schedule(sampling.max_length, trailing=trailing, begins=sampling.begins)
+
+    def begun(
+        self, eps_D: Float[Tensor, ...], given_D: Float[Tensor, ...] | None, sampling: PathSampling
+    ) -> Float[Tensor, ...]:
+        """The state in which a path begins: this noise, or below strength 1 the picture that is shown, with some of it."""
+        if sampling.strength == 1:
+            return eps_D
+        if given_D is None:
+            raise ValueError(
+                f"sampling.strength is {sampling.strength}, and {self.source} sees no picture to begin with: set "
+                "sampling.strength=1 and sampling.told=0, or policy.model=gimbal-digits-shown"
+            )
+        picture_D, place_1 = given_D[: len(eps_D)], torch.tensor([sampling.strength])
+        return self.process.noised(picture_D[None], eps_D[None], place_1)[0][0]
 
     def label(self, task: Task) -> int:
         """The class that a task asks for, or NO_LABEL."""
@@ -294,6 +309,11 @@ class Denoiser(AbstractPolicySpec):
             yield Refusal(
                 "these tasks show a part of a picture, which this policy does not see: set policy.model=gimbal-digits-shown, or "
                 "policy.history=true"
+            )
+        if isinstance(sampling, PathSampling) and sampling.strength < 1 and not whole.doing(SHOWS):
+            yield Refusal(
+                f"sampling.strength={sampling.strength} begins with the picture that a task shows, and these tasks show none: set "
+                "sampling.strength=1 and sampling.told=0, or tasks='ShownPictures()'"
             )
         if isinstance(sampling, PathSampling) and sampling.sampler == ODE and not whole.doing(FORWARD):
             yield Refusal(

@@ -70,10 +70,11 @@ class Process:
             "variance_type": ("fixed_small", "fixed_small_log"),
         }
 
-    def schedule(self, steps: int, *, trailing: bool = False) -> NoiseSchedule:
-        """As ``set_timesteps`` and ``step`` of the scheduler have it; ``trailing``, of a flow: from 1, 1 - 1 / S ... 1 / S."""
+    def schedule(self, steps: int, *, trailing: bool = False, begins: float = 1.0) -> NoiseSchedule:
+        """As ``set_timesteps`` and ``step`` of the scheduler have it; ``trailing``, of a flow: 1, 1 - 1 / S ... 1 / S, times
+        ``begins``."""
         if trailing:
-            self.scheduler.set_timesteps(sigmas=[1 - k / steps for k in range(steps)])
+            self.scheduler.set_timesteps(sigmas=[begins * (1 - k / steps) for k in range(steps)])
         else:
             self.scheduler.set_timesteps(steps)
         time_S = self.scheduler.timesteps.float()

@@ -91,6 +91,11 @@ class RewardGradient(AbstractUpdate):
         sampling = whole.run.sampling
         if isinstance(sampling, PathSampling) and (why := self.steps.misfit(sampling.sampler, sampling.max_length)):
             yield Refusal(why)
+        if isinstance(sampling, PathSampling) and sampling.begins < 1 and whole.has(AbstractPairJudge):
+            yield Refusal(
+                "RewardGradient draws a rival for each sample from noise alone, and sampling.strength and told begin elsewhere: set "
+                "sampling.strength=1 sampling.told=0, or another update"
+            )
         if self.rewards:
             yield Refusal("update.rewards are the run's: leave them out, and set reward=")
         weighted = [reward for reward in whole.run.rewards if reward.weight]
