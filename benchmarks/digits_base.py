@@ -1,11 +1,13 @@
-"""Trains gimbal-digits, gimbal-digits-ddim and gimbal-digits-stream, the models of 8x8 digits that the package ships:
-python benchmarks/digits_base.py DIRECTORY [ddim | stream]
+"""Trains gimbal-digits, gimbal-digits-ddim, gimbal-digits-stream and gimbal-digits-shown, the models of 8x8 digits that the package
+ships: python benchmarks/digits_base.py DIRECTORY [ddim | stream | shown]
 
 A diffusers DiT of 297 k parameters on scikit-learn's 1,797 digits, as diffusers would save its pipeline: transformer/, scheduler/.
 The flow: x_t = (1 - t) x0 + t eps, loss |v(x_t, t, label) - (eps - x0)|^2, t uniform. With ``ddim``: diffusion by the cosine
 schedule of 1,000 steps, loss |v - (signal eps - noise x0)|^2 (v_prediction). Every second label is the null label, so that the
 model also draws digits without being told which. With ``stream``: the flow, where every second sample follows another digit of its
-class, which the network sees (policy.history), and has the null label. The average of the weights over the last steps is kept. About 3
+class, which the network sees (policy.history), and has the null label. With ``shown``: the flow, where the network sees a part of the
+digit itself in the same channels: all but a hole, half of it, or its means over blocks of 2x2 or 4x4 pixels; of one in eight nothing.
+One digit in five (KEPT_OUT) is left out, to judge what it draws. The average of the weights over the last steps is kept. About 3
 minutes of one core.
 """
 
@@ -14,9 +16,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 from diffusers import DDIMScheduler, DiTTransformer2DModel, FlowMatchEulerDiscreteScheduler
 from sklearn.datasets import load_digits
+
+from gimbal.environments.shown_pictures import KEPT_OUT
+from gimbal.ops.shown import coarse, half, hole, shown
 
 STEPS, BATCH, RATE, AVERAGE = 4000, 128, 2e-3, 0.998
 NULL = 10  # the label that says nothing
@@ -38,6 +44,21 @@ def before(x_K: torch.Tensor, label_K: torch.Tensor, row_B: torch.Tensor) -> tor
     return given_B
 
 
+def parts(x_B: torch.Tensor) -> torch.Tensor:
+    """[B, 2, 8, 8]: a part of each picture, and where it is."""
+    places = np.random.default_rng(int(torch.randint(2**31, ())))
+    given = []
+    for x_D in x_B:
+        kind = int(places.integers(8))
+        if kind == 0:
+            given.append(torch.zeros(2, 8, 8))
+        elif kind > 5:
+            given.append(coarse(x_D, 2 if kind == 6 else 4))
+        else:
+            given.append(shown(x_D, hole(places, 8, int(places.integers(3, 7))) if kind < 4 else half(places, 8)))
+    return torch.stack(given)
+
+
 def main(directory: Path, kind: str = "flow", steps: int = STEPS) -> None:
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
@@ -45,11 +66,14 @@ def main(directory: Path, kind: str = "flow", steps: int = STEPS) -> None:
     found = load_digits()
     x_K = torch.tensor(found.images, dtype=torch.float32)[:, None] / 8 - 1  # [-1, 1]
     label_K = torch.tensor(found.target)
+    if kind == "shown":
+        x_K, label_K = (rows[torch.arange(len(rows)) % KEPT_OUT > 0] for rows in (x_K, label_K))
+    told = kind in ("stream", "shown")
     model = DiTTransformer2DModel(
         num_attention_heads=4,
         attention_head_dim=16,
-        in_channels=3 if kind == "stream" else 1,
-        out_channels=1 if kind == "stream" else None,
+        in_channels=3 if told else 1,
+        out_channels=1 if told else None,
         num_layers=3,
         sample_size=8,
         patch_size=2,
@@ -67,6 +91,8 @@ def main(directory: Path, kind: str = "flow", steps: int = STEPS) -> None:
         row_B = torch.randint(len(x_K), (BATCH,))
         x_B, label_B = x_K[row_B], torch.where(torch.rand(BATCH) < 0.5, NULL, label_K[row_B])
         given_B = before(x_K, label_K, row_B) if kind == "stream" else x_B[:, :0]
+        if kind == "shown":
+            given_B = parts(x_B)
         if kind == "stream":
             label_B[1::2] = NULL
         t_B, eps_B = torch.rand(BATCH), torch.randn_like(x_B)

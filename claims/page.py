@@ -109,6 +109,7 @@ import searched  # noqa: E402
 import seeded  # noqa: E402
 import segments  # noqa: E402
 import self_distilled  # noqa: E402
+import shown  # noqa: E402
 import skills  # noqa: E402
 import steered  # noqa: E402
 import stream_scores  # noqa: E402
@@ -248,6 +249,7 @@ MASKED = {
 MATCHING = {name: name for name in ("nearness", "coverage", "classes", "distance", "uneven")}
 ADVERSARIAL = {name: name for name in ("nearness", "coverage", "classes", "distance")} | {"seconds of CPU": "seconds"}
 CACHED = {name: name for name in ("true", "reward", "coverage", "cosine", "steps")} | {"seconds of CPU": "cpu"}
+SHOWN = {name: name for name in ("mean", "least", "fill", "extend", "remove")} | {"seconds of CPU": "cpu"}
 STREAMS = {name: name.replace(" ", "_") for name in ("kept", "kept 6", "kept 1", "nearness", "coverage")}
 JOINT = {name: name for name in ("after", "paid", "plan", "drawn")} | {"seconds of CPU": "cpu"}
 STREAM_SCORES = {**STREAMS, "seconds of CPU": "seconds"}
@@ -357,6 +359,7 @@ def pages() -> dict[str, str]:
         reward_gradients_page.section(campaign.load(reward_gradients.RECORD)),
         tuned(forecasts, "What a sample earned beyond a forecast", FORECASTS),
         tuned(cached, "The way back through a path that is kept", CACHED),
+        tuned(shown, "Verdicts of one judge on several tasks", SHOWN),
         failing.section(tokens.load(failing.RECORD)),
         failing_terminal.section(tokens.load(failing_terminal.RECORD)),
         worlds_page.section(campaign.load(worlds.RECORD)),

@@ -44,6 +44,7 @@ SIBLINGS = {
     ("ops", "composition"),
     ("composition", "records"),
     ("critics", "policies"),
+    ("environments", "rewards"),
     ("learning", "engines"),
     ("workflows", "engines"),
     ("runtime", "report"),

@@ -8,11 +8,15 @@ import torch
 
 pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
 
+from diffusers import FlowMatchEulerDiscreteScheduler
+
 from gimbal import config, recipes
 from gimbal.engines.base import Request, drained
 from gimbal.engines.denoising import TOLERANCE, Denoising
 from gimbal.engines.receipts import tensors
+from gimbal.environments.shown_pictures import ShownPictures
 from gimbal.policies.denoiser import Denoiser
+from gimbal.policies.diffusers import Process
 from gimbal.policies.paths import Paths, PathSampling
 from gimbal.records import Task
 
@@ -256,3 +260,67 @@ def test_a_fork_with_other_noise_levels_than_its_path_is_refused(policy):
     with pytest.raises(ValueError, match="a branch of 7 denoising steps has other noise levels than the 5 steps"):
         fork(engine, trunk, 2, sample=1, max_length=7)
     assert not engine.in_flight and not engine.state_dict()["trunks"]
+
+
+PARTS = {"sampler": "ode", "spacing": "trailing"}
+
+
+@pytest.fixture(scope="module")
+def completing():
+    return Denoiser(model="gimbal-digits-shown").load(0)
+
+
+def from_means(policy, **sampling):
+    """A sample of a digit of which the means over 4x4 pixels are shown; these means; its noise."""
+    task = ShownPictures(kinds=("refine",), block=4)[0]
+    sampling = PathSampling(**PARTS | sampling)
+    engine = engine_of(policy)
+    for number, own in enumerate((sampling, replace(sampling, strength=1.0, told=0.0))):
+        engine.submit(Request(group=number, task=task, sample=0, sampling=own, seed=3))
+    shown, alone = (finished.rollout.decisions for _, finished in sorted(drained(engine).items()))
+    return shown, torch.tensor(task.columns["given"])[:64].reshape(1, 8, 8), alone.state_NXD[0, 0]
+
+
+def test_a_path_begins_with_what_is_shown_and_the_network_takes_it_as_it_is_told(completing):
+    one, means_D, eps_D = from_means(completing, max_length=1, strength=0.8, told=0.5)
+    start_D = 0.2 * means_D + 0.8 * eps_D
+    torch.testing.assert_close(one.state_NXD[0, 0], start_D)
+    assert one.level_NSL[0, 0].tolist() == [0.5, 0.5, 1.0, 0.0] and one.time_NS[0].tolist() == [500]
+    with torch.no_grad():
+        v_KD = completing.found(start_D[None], torch.tensor([500.0]), torch.tensor([-1]), one.given_ND)
+    torch.testing.assert_close(one.sample_ND, start_D[None] - 0.5 * v_KD, rtol=1e-4, atol=1e-4)
+
+
+def test_told_0_is_as_much_noise_as_there_is_and_strength_1_begins_with_noise_alone(completing):
+    same_told, *_ = from_means(completing, max_length=2, strength=0.6)
+    given, *_ = from_means(completing, max_length=2, strength=0.6, told=0.6)
+    assert torch.equal(same_told.state_NXD, given.state_NXD)
+    torch.testing.assert_close(given.level_NSL[0, :, 1], torch.tensor([0.6, 0.3]))
+    whole, _, eps_D = from_means(completing, max_length=2, strength=1.0, told=1.0)
+    assert torch.equal(whole.state_NXD[0, 0], eps_D) and whole.level_NSL[0, :, 1].tolist() == [1.0, 0.5]
+
+
+def test_what_is_shown_is_noised_as_a_schedule_is_shifted(completing):
+    process = Process(FlowMatchEulerDiscreteScheduler(shift=3.0))
+    noise = float(process.schedule(1, trailing=True, begins=0.5).level_SL[0, 1])
+    assert noise == pytest.approx(0.75)
+    state_KD, *_ = process.noised(torch.ones(1, 1, 8, 8), torch.zeros(1, 1, 8, 8), torch.tensor([0.5]))
+    assert float(state_KD[0, 0, 0, 0]) == pytest.approx(1 - noise)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "why"),
+    [
+        ({"strength": 0.0}, "strength is above 0"),
+        ({"told": 1.5}, "told from 0"),
+        ({"strength": 0.8, "spacing": "scheduler"}, "set sampling.spacing=trailing"),
+    ],
+)
+def test_starts_that_make_no_sense_are_refused(sampling, why):
+    with pytest.raises(ValueError, match=why):
+        PathSampling(**PARTS | sampling)
+
+
+def test_a_policy_that_sees_no_picture_cannot_begin_with_one(policy):
+    with pytest.raises(ValueError, match=r"sees no picture to begin with: set sampling\.strength=1"):
+        ask(engine_of(policy), [0], strength=0.8, **PARTS).step()

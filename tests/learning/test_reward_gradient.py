@@ -19,11 +19,12 @@ from gimbal.learning.learner import Learner
 from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.cached_steps import CachedSteps
 from gimbal.learning.updates.gradient_steps import GradientSteps
-from gimbal.learning.updates.reward_gradient import NOISE, PLACE, RewardGradient, climbed
+from gimbal.learning.updates.reward_gradient import NOISE, PLACE, RIVAL, RewardGradient, climbed
 from gimbal.policies.denoiser import DenoiserPolicy
 from gimbal.policies.paths import Paths, PathSampling
 from gimbal.records import Group, Task, TrainBatch
 from gimbal.rewards.digits import DigitClass, DigitLikeness
+from gimbal.rewards.pair_judge import AbstractPairJudge, Asked
 from gimbal.rewards.samples import AbstractSampleReward
 from gimbal.runtime.compose import check
 
@@ -357,7 +358,7 @@ def test_the_runs_rewards_are_climbed_by_their_weights():
     own = replace(run, rewards=(score, near, replace(score, name="other", weight=0.0)))
     assert check(own) == []
     x_ND, label_N = torch.randn(3, 1, 8, 8), torch.full((3,), -1)
-    total_N = climbed(own.learns.rewards, x_ND, label_N)
+    total_N = climbed(own.learns.rewards, x_ND, Asked(label_N=label_N))
     one_N, other_N = (reward.of_samples(x_ND.flatten(1), label_N) for reward in (score, near))
     torch.testing.assert_close(total_N, 2 * one_N - 0.5 * other_N)
 
@@ -489,3 +490,71 @@ def test_cached_steps_out_of_range_or_of_another_path_are_refused():
     policy = diffusion()
     with pytest.raises(ValueError, match=r"has the scheduler DDIMScheduler: use update\.steps=GradientSteps"):
         ours(policy, batch_of(policy), CachedSteps(count=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duel(AbstractPairJudge):
+    """P in two criteria, of the sums and of the first numbers."""
+
+    name: str = "duel"
+
+    def beats(self, x_ND, rival_ND, asked):
+        apart_ND = x_ND - rival_ND
+        return torch.stack([apart_ND.sum(-1), 3 * apart_ND[:, 0]], -1).sigmoid()
+
+
+def duelled(first, policy, **fields):
+    update = RewardGradient(steps=GradientSteps(count=2), rewards=(Duel(**fields),))
+    return Learner(copy.deepcopy(policy), update, first=lambda: copy.deepcopy(first))
+
+
+@pytest.mark.parametrize("limit", [1.0, 0.7])
+def test_a_judge_of_pairs_is_climbed_against_what_the_first_model_draws(limit):
+    """OneReward: the rivals by Euler steps of the first weights from noise of their own, the gradient by central differences."""
+    first = flow()
+    policy = moved(first, 0.3)
+    learner = duelled(first, policy, limit=limit)
+    batch = learner.prepare(batch_of(policy, "ode"))
+    decisions, w_first = batch.decisions, values(first)
+    rivals = []
+    for n in range(ROWS):
+        found = batch.facts[RIVAL][n, 0].flatten().double()
+        levels, times = decisions.level_NSL[n].double(), decisions.time_NS[n].double() / 1000
+        # Euler steps are linear in where they begin, so the noise can be had back from the rival.
+        at_zero = end(w_first, torch.zeros(D, dtype=torch.float64), levels, times)
+        units = torch.stack([end(w_first, e, levels, times) - at_zero for e in torch.eye(D, dtype=torch.float64)], -1)
+        rivals.append((found, torch.linalg.solve(units, found - at_zero)))
+    noise_ND = torch.stack([noise_D for _, noise_D in rivals])
+    assert 0.3 < float(noise_ND.std()) < 2 and len({round(float(x), 4) for x in noise_ND.flatten()}) == ROWS * D
+    starts_ND = decisions.state_NXD[:, 0].flatten(1).double()
+    assert float((noise_ND - starts_ND).abs().max()) > 0.1, "other noise than the samples'"
+
+    def loss(w):
+        total = 0.0
+        for n, (rival_D, _) in enumerate(rivals):
+            apart_D = walk(w, values(policy), decisions, n, [2, 3], 3) - rival_D
+            for x in (apart_D.sum(), 3 * apart_D[0]):
+                total -= min(float(x.sigmoid()), limit) / 2
+        return torch.tensor(total / ROWS, dtype=torch.float64)
+
+    metrics = learner.forward_backward(batch)
+    assert metrics["loss"] == pytest.approx(float(loss(values(policy))), rel=1e-4)
+    ours_W, theirs_W = gradient(learner.policy), differences(loss, values(policy))
+    torch.testing.assert_close(ours_W, theirs_W, atol=2e-4 * float(theirs_W.abs().max()), rtol=2e-3)
+    assert float(theirs_W.abs().max()) > 0
+
+
+def end(w, x, levels, times):
+    for (_, t, _, s), time in zip(levels, times, strict=True):
+        x = x - (t - s) * said(w, x, time)
+    return x
+
+
+def test_only_a_judge_of_pairs_costs_rivals():
+    policy = flow()
+    plain, judged = learner_of(policy, GradientSteps()), duelled(policy, policy)
+    batch = batch_of(policy, "ode")
+    assert RIVAL not in plain.prepare(batch).facts and judged.prepare(batch).facts[RIVAL].shape == (ROWS, 1, 1, 2, 2)
+    idle = RewardGradient(rewards=(Bowl(), Duel(weight=0.0)))
+    assert not idle.compares and set(idle.models()) == {"policy"}
+    assert set(replace(idle, rewards=(Duel(),)).models()) == {"policy", "reference"}

@@ -11,6 +11,7 @@ from trials import APART
 
 from gimbal import recipes
 from gimbal.advantages import GAE, GroupCentered, GroupNormalized, KLReward, ReturnToGo, Whitened
+from gimbal.advantages.estimators.batch_scaled import BatchScaled
 from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
 from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
 from gimbal.controllers import AdaptiveKL
@@ -42,6 +43,7 @@ from gimbal.environments.natural_deduction import GOAL, Theorems
 from gimbal.environments.proofreading import Proofreading
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.segments import Segments
+from gimbal.environments.shown_pictures import ShownPictures
 from gimbal.environments.string_programs import StringPrograms
 from gimbal.environments.terminal import Terminal
 from gimbal.learning.renewal import RenewedReference
@@ -63,7 +65,10 @@ from gimbal.policies.commits import MaskedSampling
 from gimbal.policies.planners import MPPI
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.papers.data.dereason_sft import ALL
+from gimbal.rewards.digits import DigitDistance
 from gimbal.rewards.reasoning import ReasoningScore
+from gimbal.rewards.refined_digits import Fidelity
+from gimbal.rewards.shown_digits import UsablePicture
 from gimbal.rewards.verdict_place import VerdictAndPlace
 from gimbal.runtime.run import Run
 from gimbal.workflows.dialogue import Dialogue
@@ -368,6 +373,16 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "gdpo": of("grpo", advantage=ADVANTAGE),
     "gdro": of("awm", 2, update=above("gdro/spread")),
+    "gdpo_sr": of(
+        "diffusion_dpo",
+        sampling=differs("reward/psnr/mean").by(
+            sampling=replace(recipes.function("gdpo_sr")().sampling, strength=1.0, told=0.0)
+        ),
+        rewards=differs("dpo/margin").by(rewards=(Fidelity(weight=1.0),)),
+        advantage=differs("dpo/margin").by(
+            update=replace(recipes.function("gdpo_sr")().update, advantage=BatchScaled(limit=5.0))
+        ),
+    ),
     "gflownet": of(
         "tba",
         3,
@@ -523,6 +538,12 @@ MECHANISMS: dict[str, Mechanism] = {
         aggregation=GRADIENT,
     ),
     "otr": of("dpo", objective=varies("rollout/hit")),
+    "one_reward": of(
+        "refl",
+        tasks=differs("reward/usable/mean").by(tasks=ShownPictures(kinds=("fill",), seed=1)),
+        rewards=differs("reward_gradient/score").by(rewards=(UsablePicture(weight=0.0), DigitDistance(weight=-1.0))),
+        update=above("reward_gradient/score").by(update=recipes.function("diffusion_nft")().update),
+    ),
     "opd": of(
         "grpo",
         advantage__reference=above("distillation/kl"),

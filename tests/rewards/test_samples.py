@@ -12,7 +12,7 @@ from gimbal.rewards.digits import DigitClass, DigitDistance, DigitLikeness, digi
 from gimbal.rewards.novelty import SampleNovelty
 
 
-def group_of(x_KD):
+def group_of(x_KD, task=made.TASK):
     def paths(x_D):
         side = round(len(x_D) ** 0.5)
         state = x_D.reshape(1, 1, 1, side, side).expand(1, 2, 1, side, side)
@@ -30,7 +30,7 @@ def group_of(x_KD):
             reduce="sum",
         )
 
-    return made.group(made.TASK, *(made.rollout(decisions=paths(x), sample=k) for k, x in enumerate(x_KD)))
+    return made.group(task, *(made.rollout(task, decisions=paths(x), sample=k) for k, x in enumerate(x_KD)))
 
 
 def test_novelty_is_the_distance_to_the_nearest_other():

@@ -87,6 +87,7 @@ from gimbal.recipes.papers.denoising.draft import draft
 from gimbal.recipes.papers.denoising.flow_bp import flow_bp
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
 from gimbal.recipes.papers.denoising.next_scale_sft import next_scale_sft
+from gimbal.recipes.papers.denoising.one_reward import one_reward
 from gimbal.recipes.papers.denoising.reflective_masking import reflective_masking
 from gimbal.recipes.papers.denoising.sar import sar
 from gimbal.recipes.papers.denoising.sol_rl import sol_rl
@@ -113,6 +114,7 @@ from gimbal.recipes.papers.offline.trajectory_diffuser import trajectory_diffuse
 from gimbal.rewards.debate import Debated
 from gimbal.rewards.digits import DigitClass
 from gimbal.rewards.pattern import Pattern
+from gimbal.rewards.shown_digits import DigitJudge
 from gimbal.runtime.compose import check, verdicts
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.fixed_splits import FixedSplits
@@ -458,6 +460,18 @@ DENOISING = {  # what is refused of denoising, and of finished samples
     ),
     "the block before enters by weights of another layer.*set policy.lora=None": replace(
         streams(), policy=Denoiser(history=True, lora=LoRA(rank=2))
+    ),
+    "these tasks show a part of a picture, which this policy does not see: .*or policy.history=true": replace(
+        one_reward(), policy=Denoiser()
+    ),
+    "draws a rival for each sample from noise alone, .*told begin elsewhere": replace(
+        one_reward(), sampling=replace(one_reward().sampling, strength=0.8)
+    ),
+    "begins with the picture that a task shows, and these tasks show none: .*or tasks='ShownPictures": replace(
+        diffusion_nft(), sampling=PathSampling(sampler="ode", spacing="trailing", strength=0.8)
+    ),
+    r"RewardWeighted.saliency follows a reward of single samples, and 'judge' .*set update.weighted.saliency=false": replace(
+        stream_r1(), rewards=(DigitJudge(),), held_out=None
     ),
     r"RewardGradient learns from samples that follow no other.*policy.history=false": replace(
         streams(), update=draft().update, rewards=(SLOPE,)

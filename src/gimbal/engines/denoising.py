@@ -17,7 +17,7 @@ from gimbal.engines.stepwise import AbstractStepwise
 from gimbal.environments.conditions import Conditions
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.denoiser import Denoiser, DenoiserPolicy, NoiseSchedule, fitting
+from gimbal.policies.denoiser import GIVEN, Denoiser, DenoiserPolicy, NoiseSchedule, fitting
 from gimbal.policies.paths import ODE, Paths, PathSampling
 from gimbal.policies.samplers import log_density, wide
 from gimbal.records import AbstractSampling, Rollout
@@ -37,7 +37,7 @@ class LivePath:
     amplitude_S: Tensor
     noise_SD: Tensor  # of each step
     label: int
-    given_D: Tensor | None  # what the network is told of the block before
+    given_D: Tensor | None  # what the network sees beside the noise
     states: list[Tensor]
     kept: int = 0  # steps taken over from the path that it split off; what it draws itself comes after them
     means: list[Tensor] = field(default_factory=list)
@@ -206,6 +206,7 @@ class DenoisingEngine(AbstractStepwise[LivePath, DenoiserPolicy]):
         own = philox("path", *request.stream) if request.row else begun
         # Rows of a sample start from one noise, which branches share; but what follows another block is another sample.
         start = _normal(own if request.after is not None else shared if sampling.same_start else begun, shape)
+        given_D = self._policy.given(request.after, request.task.columns.get(GIVEN))
         path = LivePath(
             request=request,
             sampling=sampling,
@@ -213,8 +214,8 @@ class DenoisingEngine(AbstractStepwise[LivePath, DenoiserPolicy]):
             amplitude_S=amplitude_S,
             noise_SD=_normal(own, (steps, *shape)),
             label=self._policy.label(request.task),
-            given_D=self._policy.given(request.after),
-            states=[start if request.start is None else request.start],
+            given_D=given_D,
+            states=[self._policy.begun(start if request.start is None else request.start, given_D, sampling)],
         )
         if trunk is not None:
             known = _paths(trunk)

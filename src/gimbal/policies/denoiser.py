@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,15 +13,16 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gimbal import durable
-from gimbal.composition import FORWARD, STREAMS, Composition, Refusal, Verdict
+from gimbal.composition import FORWARD, SHOWS, STREAMS, Composition, Refusal, Verdict
 from gimbal.policies import diffusers, samplers
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
-from gimbal.policies.diffusers import DIFFUSED, DIGITS, STREAM, LoadedParts, NoiseSchedule
+from gimbal.policies.diffusers import DIFFUSED, DIGITS, SHOWN, STREAM, LoadedParts, NoiseSchedule
 from gimbal.policies.lora import LoRA, inject, merged, save_adapter
 from gimbal.policies.paths import NO_LABEL, ODE, PATHS, TRAILING, Paths, PathSampling
 from gimbal.records import AbstractDecisions, AbstractSampling, Task
 
 LABEL = "label"  # column of a task: the class that is asked for
+GIVEN = "given"  # and the channels that a policy with history is to see beside the noise, flat
 
 
 class DenoiserPolicy(AbstractPolicy):
@@ -38,8 +39,9 @@ class DenoiserPolicy(AbstractPolicy):
     ``jumps``: the network is told the span of a step, the difference of noise between its ends, as one more channel of its input. Its
     output is then the mean velocity over the step, and with span 0 the velocity, which is what losses of the forward process ask for.
 
-    ``history``: the network sees the block before, in as many channels as a sample has, and ones in a further channel; zeros in all of
-    them where there is none. It is what a record has as ``given_ND``.
+    ``history``: the network sees a picture beside the noise, in as many channels as a sample has, and in a further one how much of each
+    pixel is known: the block before, and ones; or what the task shows (column ``given``); zeros where there is neither. It is what a
+    record has as ``given_ND``.
     """
 
     provides: ClassVar[frozenset[str]] = frozenset({"mean_NSD", "std_NS", "scale_NS", "shift_NSD", "velocity_NSD"})
@@ -66,7 +68,22 @@ class DenoiserPolicy(AbstractPolicy):
         return int(decisions.cost_N.sum()) // pixels, pixels
 
     def schedule(self, sampling: PathSampling) -> NoiseSchedule:
-        return self.process.schedule(sampling.max_length, trailing=sampling.spacing == TRAILING)
+        trailing = sampling.spacing == TRAILING
+        return self.process.schedule(sampling.max_length, trailing=trailing, begins=sampling.begins)
+
+    def begun(
+        self, eps_D: Float[Tensor, ...], given_D: Float[Tensor, ...] | None, sampling: PathSampling
+    ) -> Float[Tensor, ...]:
+        """The state in which a path begins: this noise, or below strength 1 the picture that is shown, with some of it."""
+        if sampling.strength == 1:
+            return eps_D
+        if given_D is None:
+            raise ValueError(
+                f"sampling.strength is {sampling.strength}, and {self.source} sees no picture to begin with: set "
+                "sampling.strength=1 and sampling.told=0, or policy.model=gimbal-digits-shown"
+            )
+        picture_D, place_1 = given_D[: len(eps_D)], torch.tensor([sampling.strength])
+        return self.process.noised(picture_D[None], eps_D[None], place_1)[0][0]
 
     def label(self, task: Task) -> int:
         """The class that a task asks for, or NO_LABEL."""
@@ -81,6 +98,7 @@ class DenoiserPolicy(AbstractPolicy):
 
     def accepts(self, task: Task, length: int) -> str:
         self.label(task)
+        self.given(None, task.columns.get(GIVEN))
         return ""
 
     def step(
@@ -112,7 +130,7 @@ class DenoiserPolicy(AbstractPolicy):
         given_KD: Float[Tensor, "K ..."] | None = None,
         span_K: Float[Tensor, " K"] | None = None,
     ) -> Float[Tensor, "K ..."]:
-        """The network's output, with guidance, in float32. ``given_KD`` is what it sees of the block before, where it has ``history``;
+        """The network's output, with guidance, in float32. ``given_KD`` is what it sees beside the noise, where it has ``history``;
         ``span_K`` is read where it ``jumps``; 0 without."""
         if self.history:
             assert given_KD is not None, "a policy with history is told the block before, or zeros"
@@ -126,11 +144,21 @@ class DenoiserPolicy(AbstractPolicy):
         unasked_KD = self._called(x_KD, time_K, torch.full_like(label_K, NO_LABEL))
         return unasked_KD + self.guidance * (said_KD - unasked_KD)
 
-    def given(self, before: Float[Tensor, ...] | None) -> Float[Tensor, ...] | None:
-        """What the network is told of the block before: itself and ones, or zeros if there is none. None without ``history``."""
+    def given(
+        self, before: Float[Tensor, ...] | None, shown: Sequence[float] | None = None
+    ) -> Float[Tensor, ...] | None:
+        """What the network sees beside the noise: the block before and ones, or what its task shows, or zeros. None without
+        ``history``."""
         if not self.history:
             return None
         channels, *size = self.sample_shape
+        if before is None and shown is not None:
+            if len(shown) != (channels + 1) * math.prod(size):
+                raise ValueError(
+                    f"a task shows {len(shown)} numbers in its column {GIVEN}, and {self.source} sees {channels + 1} channels of "
+                    f"{' x '.join(map(str, size))}: a picture, and how much of each pixel is known, from 0 to 1"
+                )
+            return torch.tensor(shown, dtype=torch.float32).reshape(channels + 1, *size)
         if before is None:
             return torch.zeros(channels + 1, *size)
         return torch.cat([before.cpu().float(), torch.ones(1, *size)])
@@ -229,12 +257,13 @@ class Denoiser(AbstractPolicySpec):
     so configurations are enough. ``guidance`` is the policy's, in sampling and training: 1 is none, as in the published recipes' stable
     runs. ``lora`` trains only adapters. ``batch`` samples go through the network at a time. ``jumps`` tells a flow's network how far
     each step goes, so that it can learn long ones (update=FlowMap()); until it does, it samples as before. ``history`` shows the
-    network the block before, in a stream of blocks (workflow=Streamed()), by channels whose weights begin at 0 too. A model that was
-    saved with one of them keeps it. ``gimbal-digits-stream`` has history: after a digit it draws another of the same class.
+    network the block before, in a stream of blocks (workflow=Streamed()), or the part of a picture that its task shows
+    (tasks=ShownPictures()), by channels whose weights begin at 0 too. A model that was saved with one of them keeps it. Two have
+    history: ``gimbal-digits-stream`` draws another digit of the same class after a digit, ``gimbal-digits-shown`` completes a digit.
     """
 
     family: ClassVar[Family] = PATHS
-    shipped: ClassVar[tuple[str, ...]] = (DIGITS, DIFFUSED, STREAM)
+    shipped: ClassVar[tuple[str, ...]] = (DIGITS, DIFFUSED, STREAM, SHOWN)
 
     model: str = DIGITS
     fresh: bool = False
@@ -271,10 +300,20 @@ class Denoiser(AbstractPolicySpec):
                 f"policy.lora trains linear layers, and {what} enters by weights of another layer, which are 0 before training and "
                 "would stay so: set policy.lora=None"
             )
-        if self.history and not whole.doing(STREAMS):
+        if self.history and not whole.doing(STREAMS) and not whole.doing(SHOWS):
             yield Refusal(
                 "policy.history=true shows the network the block before, and this workflow draws single samples: set "
                 "workflow='Streamed()', or policy.history=false"
+            )
+        if whole.doing(SHOWS) and not self.sees_history:
+            yield Refusal(
+                "these tasks show a part of a picture, which this policy does not see: set policy.model=gimbal-digits-shown, or "
+                "policy.history=true"
+            )
+        if isinstance(sampling, PathSampling) and sampling.strength < 1 and not whole.doing(SHOWS):
+            yield Refusal(
+                f"sampling.strength={sampling.strength} begins with the picture that a task shows, and these tasks show none: set "
+                "sampling.strength=1 and sampling.told=0, or tasks='ShownPictures()'"
             )
         if isinstance(sampling, PathSampling) and sampling.sampler == ODE and not whole.doing(FORWARD):
             yield Refusal(

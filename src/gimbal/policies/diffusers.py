@@ -19,10 +19,11 @@ from gimbal.config.own import out_of_memory
 from gimbal.policies.loading import some
 from gimbal.policies.samplers import wide
 
-DIGITS, DIFFUSED, STREAM = (
+DIGITS, DIFFUSED, STREAM, SHOWN = (
     "gimbal-digits",
     "gimbal-digits-ddim",
     "gimbal-digits-stream",
+    "gimbal-digits-shown",
 )  # the models shipped in the package
 NETWORKS = ("transformer", "unet")  # where pipelines keep theirs
 CLASSES = "num_embeds_ada_norm"  # of a transformer
@@ -69,10 +70,11 @@ class Process:
             "variance_type": ("fixed_small", "fixed_small_log"),
         }
 
-    def schedule(self, steps: int, *, trailing: bool = False) -> NoiseSchedule:
-        """As ``set_timesteps`` and ``step`` of the scheduler have it; ``trailing``, of a flow: from 1, 1 - 1 / S ... 1 / S."""
+    def schedule(self, steps: int, *, trailing: bool = False, begins: float = 1.0) -> NoiseSchedule:
+        """As ``set_timesteps`` and ``step`` of the scheduler have it; ``trailing``, of a flow: 1, 1 - 1 / S ... 1 / S, times
+        ``begins``."""
         if trailing:
-            self.scheduler.set_timesteps(sigmas=[1 - k / steps for k in range(steps)])
+            self.scheduler.set_timesteps(sigmas=[begins * (1 - k / steps) for k in range(steps)])
         else:
             self.scheduler.set_timesteps(steps)
         time_S = self.scheduler.timesteps.float()
@@ -208,7 +210,8 @@ def read(path: str, fresh: int | None) -> LoadedParts:
 class Told:
     """What the input of a network says besides the noisy sample, in channels after its own.
 
-    ``history``: the block before, and a channel of ones beside it, all 0 where there is none; then ``jumps``: how far a step goes.
+    ``history``: a picture, and a channel of how much of it is known: the block before, and ones; all 0 where there is none; then
+    ``jumps``: how far a step goes.
     """
 
     channels: int

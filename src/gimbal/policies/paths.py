@@ -41,7 +41,7 @@ class Paths(AbstractDecisions):
     label_N: Int[Tensor, " N"]  # the class that was asked for; NO_LABEL
     length_N: Int[Tensor, " N"]
     given_ND: Float[Tensor, "N ..."] | None = (
-        None  # of a policy with history: the block before, and ones; 0 where there is none
+        None  # of a policy with history: what it sees beside the noise; 0 where there is nothing
     )
     sampler: Sampler
     reduce: Reduce
@@ -138,6 +138,11 @@ class PathSampling(AbstractSampling):
     log-probabilities over the dimensions of a sample and sets the scale of clip ranges (ClippedStep). ``spacing`` of a flow's steps:
     "scheduler" as its scheduler has them, the last of which begins almost without noise; "trailing" begins step k of S at 1 - k / S
     (before the scheduler's shift), so that each of few steps counts.
+
+    ``strength`` below 1 begins a flow's path with the picture that the task shows and this much noise: x = (1 - strength) picture +
+    strength eps (before the shift too). ``told`` is how much the network takes it to have, from which the steps go down; 0 is as much
+    as there is. One step ends at x - told v(x, told). If less is told than there is, some noise stays, by which the samples of a
+    generator in one step differ (GDPO-SR, arXiv:2603.16769).
     """
 
     max_length: int = 10
@@ -149,6 +154,8 @@ class PathSampling(AbstractSampling):
     same_start: bool = False
     reduce: Reduce = "sum"
     spacing: Spacing = "scheduler"
+    strength: float = 1.0
+    told: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -168,12 +175,27 @@ class PathSampling(AbstractSampling):
             raise ValueError(f"sampling.noise is {self.noise}; it must be above 0 and at most 10")
         if self.sampler in ("cps", "ddim") and self.noise > 1:
             raise ValueError(f"sampling.noise is {self.noise}; of {self.sampler} it must be at most 1")
+        if not 0 < self.strength <= 1 or not 0 <= self.told <= 1:
+            raise ValueError(
+                f"sampling.strength is {self.strength} and sampling.told {self.told}; strength is above 0 and at most 1, told from 0 "
+                "(as much as strength) to 1"
+            )
+        if self.spacing != TRAILING and self.begins < 1:
+            raise ValueError(
+                f"sampling.strength is {self.strength} and sampling.told {self.told}, and sampling.spacing=scheduler begins with noise "
+                "alone: set sampling.spacing=trailing"
+            )
         if self.first < 0 or self.window < 0:
             raise ValueError(f"sampling.first is {self.first} and sampling.window {self.window}; both are 0 or above")
 
     @property
     def full(self) -> bool:
         return True
+
+    @property
+    def begins(self) -> float:
+        """The noise from which the steps go down, before the scheduler's shift."""
+        return self.told or self.strength
 
     def drawn(self, steps: int) -> range:
         """The steps that may be sampled, of that many."""

@@ -98,7 +98,7 @@ class CachedSteps(AbstractGradientSteps):
             x_ND = decisions.state_NXD[:, k]
             if k == split:
                 x_ND = x_ND + self.bridge * moved_ND
-            v_ND = found(policy, x_ND, decisions.time_NS[:, k], decisions.label_N)
+            v_ND = found(policy, x_ND, decisions.time_NS[:, k], decisions.label_N, decisions.given_ND)
             moved_ND = moved_ND - wide(factor_N * dt_NS[:, k], v_ND) * (v_ND - v_ND.detach())
         return GradientEnd(decisions.sample_ND + moved_ND, self.count)
 

@@ -16,7 +16,8 @@ from gimbal.policies import samplers
 from gimbal.policies.denoiser import DenoiserPolicy
 from gimbal.policies.paths import Paths
 
-Found = Callable[[DenoiserPolicy, Tensor, Tensor, Tensor], Tensor]  # the network's output, perhaps checkpointed
+# The network's output, by state, time, class and what it sees beside the noise; perhaps checkpointed.
+Found = Callable[[DenoiserPolicy, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
 class GradientEnd(NamedTuple):
@@ -114,8 +115,8 @@ class GradientSteps(AbstractGradientSteps):
         for k in range(chosen[0], end + 1):
             level_NL = decisions.level_NSL[:, k]
             with torch.set_grad_enabled(k in chosen):
-                given_ND = x_ND.detach() if self.detached else x_ND
-                found_ND = found(policy, given_ND, decisions.time_NS[:, k], decisions.label_N)
+                seen_ND = x_ND.detach() if self.detached else x_ND
+                found_ND = found(policy, seen_ND, decisions.time_NS[:, k], decisions.label_N, decisions.given_ND)
             clean_ND, noise_ND = policy.process.split(x_ND, found_ND, level_NL)
             if end < decisions.shape[1] - 1 and k == end:
                 return clean_ND

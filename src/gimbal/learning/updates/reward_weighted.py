@@ -15,6 +15,7 @@ from gimbal.learning.updates.forward_process import classes, paths
 from gimbal.learning.updates.reward_gradient import climbed, flat
 from gimbal.records import TrainBatch
 from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.pair_judge import AbstractPairJudge, Asked
 
 ROLLOUT, ELEMENT = "matching/rollout", "matching/element"  # facts: [N], [N, 1, D]
 LEAST, MOST = 0.2, 5.0  # of a block's or a pixel's weight
@@ -57,6 +58,11 @@ class RewardWeighted(AbstractPart):
                 "RewardWeighted weighs by a reward, and no reward of the run has a weight: reward='DigitClass(wanted=4)'"
             )
         for reward in weighted if self.saliency else ():
+            if isinstance(reward, AbstractPairJudge):
+                yield Refusal(
+                    f"RewardWeighted.saliency follows a reward of single samples, and {reward.name!r} ({type(reward).__name__}) "
+                    "compares two: set update.weighted.saliency=false"
+                )
             if why := flat(reward):
                 yield Refusal(
                     f"RewardWeighted.saliency needs a differentiable reward, and of {reward.name!r} ({type(reward).__name__}) {why}; "
@@ -75,7 +81,7 @@ class RewardWeighted(AbstractPart):
         label_N = classes(batch, self)
         with torch.enable_grad():
             x_ND = decisions.sample_ND.detach().requires_grad_()
-            slope_ND = torch.autograd.grad(climbed(rewards, x_ND, label_N).sum(), x_ND)[0]
+            slope_ND = torch.autograd.grad(climbed(rewards, x_ND, Asked(label_N=label_N)).sum(), x_ND)[0]
         salient_ND = slope_ND.abs().sum(1, keepdim=True)
         mean_N = salient_ND.flatten(1).mean(1)
 
