@@ -517,6 +517,20 @@ def test_an_evaluation_that_covers_less_is_a_collapse(record):
     assert "update.optimization.learning_rate=0.0003" in text, "it has no KL of steps"
 
 
+def test_of_the_recorded_runs_on_a_reward_that_can_be_hacked_those_without_a_hold_are_named(record):
+    """claims/gardo.json: 5 runs that nothing holds to the base, and 32 that a KL of each step holds, at three coefficients."""
+    runs = json.loads((Path(__file__).parents[2] / "claims" / "gardo.json").read_text())
+    named = {True: [], False: []}
+    for run in runs:
+        directory = record(run=MADE, steps=len(run["curve"]["true"]), reward__std=2.0)
+        relabel(directory, **{"reward/mean": run["curve"]["proxy"], "pass_rate": run["curve"]["true"]})
+        figures = {name: (run[f"{name}_before"], run[f"{name}_after"]) for name in ("distance", "coverage")}
+        named[run["arm"] == "free"].append(causes(evaluated(directory, **figures)))
+    assert [found[0] for found in named[True]] == ["reward hacking"] * 5
+    assert sum("mode collapse" in found for found in named[True]) == 4
+    assert named[False] == [[]] * (len(runs) - 5)
+
+
 def test_a_gap_of_samples_speaks_of_guidance(record):
     text = diagnose(record(run=MADE, mismatch__k3=0.1)).text()
     assert "another guidance than policy.guidance" in text and "engine.dtype=float32" in text
