@@ -122,7 +122,9 @@ def test_path_losses(kind, options, sampler, noise, mean_of, reduce, surrogate):
         engine.submit(Request(group=0, task=Task(id="t"), sample=sample, sampling=sampling, seed=0))
     rollouts = [finished.rollout for _, finished in sorted(drained(engine).items())]
     paths = Paths.stack([rollout.decisions for rollout in rollouts])
-    size = 0.01 if surrogate is NormalizedStep and sampler == "ddim" else 0.3  # its exponent has the square of the shift
+    size = (
+        0.01 if surrogate is NormalizedStep and sampler == "ddim" else 0.3
+    )  # its exponent has the square of the shift
     policy, reference = moved(old, size), moved(old, 0.4, seed=6)
     advantage_N = torch.tensor([1.0, -1.0, 0.5, -2.0])
     objective, kl = surrogate(clip_low=0.2, clip_high=0.2), StepKL(coef=0.3)

@@ -236,7 +236,9 @@ def test_of_every_sampler_the_trainer_says_what_the_sampler_said(model, sampling
 
 def of_denoisers():
     """(name, run) of each recipe that trains one."""
-    runs = {name: recipes.function(name)() for question in ("denoising", "distillation") for name in recipes.of(question)}
+    runs = {
+        name: recipes.function(name)() for question in ("denoising", "distillation") for name in recipes.of(question)
+    }
     return [(name, run) for name, run in runs.items() if isinstance(run.policy, Denoiser)]
 
 

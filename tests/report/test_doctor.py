@@ -257,7 +257,8 @@ SICK = {
         ),
         (
             FLAT | {"clip_ratio__low": 0.0, "clip_ratio__high": 0.0, "run": MADE},
-            FLAT | {"clip_ratio__low": 0.0, "clip_ratio__high": 0.0, "run": MADE | {"optimization": {"minibatches": 1}}},
+            FLAT
+            | {"clip_ratio__low": 0.0, "clip_ratio__high": 0.0, "run": MADE | {"optimization": {"minibatches": 1}}},
         ),
         (
             FLAT | {"clip_ratio__low": 0.0, "clip_ratio__high": 0.0, "run": MADE},
@@ -617,7 +618,9 @@ def test_the_faults_of_the_recipe_are_not_read(record):
 
 
 @pytest.mark.slow
-def test_every_proposed_experiment_is_a_command_that_starts(record, small_recipe, buffered_recipe, denoising_recipe, capsys):
+def test_every_proposed_experiment_is_a_command_that_starts(
+    record, small_recipe, buffered_recipe, denoising_recipe, capsys
+):
     seen = set()
     for pairs in SICK.values():
         for beyond, _ in pairs:

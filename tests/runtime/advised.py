@@ -82,6 +82,7 @@ from gimbal.ops import ConstantMean, SequenceMean, SequenceSum
 from gimbal.ops.part_mean import PartMean
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.token import CausalLM, Sampling
+from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
 from gimbal.rewards.expected import Expected
 from gimbal.workflows.agent import Agent
 from gimbal.workflows.branching import Branching

@@ -294,9 +294,9 @@ class Denoiser(AbstractPolicySpec):
             for part in whole.all(AbstractObjective):
                 if UPDATE in part.consumes and "scale_NS" not in part.needs:
                     yield Advice(
-                        f"{type(part).__name__} bounds ratios of sums, and sampling.reduce=mean divides log-probabilities by the numbers "
-                        "of a sample, so that ratios hardly leave 1 and no bound acts: set objective=ClippedStep(), whose range follows, "
-                        "or sampling.reduce=sum"
+                        f"{type(part).__name__} bounds ratios of sums, and sampling.reduce=mean divides log-probabilities by the "
+                        "numbers of a sample, so that ratios hardly leave 1 and no bound acts: set objective=ClippedStep(), whose "
+                        "range follows, or sampling.reduce=sum"
                     )
 
     @property

@@ -80,7 +80,7 @@ def clip_misfit(record: Record) -> Sign | None:
         return None
     clipped = [one + other for one, other in zip(low, high, strict=True)]
     mean = sum(clipped) / len(clipped)
-    if 0 < max(clipped) and mean <= MOSTLY:
+    if max(clipped) > 0 and mean <= MOSTLY:
         return None
     kind = record.setting("objective.class", "the objective")
     evidence = (
