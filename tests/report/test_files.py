@@ -9,8 +9,11 @@ import pytest
 import torch
 from report_records import batch, group, rollout
 
-from gimbal.policies.commits import WHERE, Commits, MaskedSampling
-from gimbal.report.files import JsonLines, Summary, cost, deterministic, lost
+from gimbal.policies.commits import FILLED, WHERE, Commits, MaskedSampling
+from gimbal.policies.control import STEPS
+from gimbal.policies.paths import PATHS
+from gimbal.policies.token import TEXT
+from gimbal.report.files import JsonLines, Summary, cost, deterministic, drawn, lost
 from gimbal.report.record import Record
 from gimbal.report.rollouts import RolloutFile, filled, strip
 
@@ -320,6 +323,12 @@ def filling(place, at):
         keep_N=torch.tensor([0.5]),
         mask=9,
     )
+
+
+def test_the_decisions_so_far_are_known_in_the_unit_of_each_family():
+    """Without it a comparison of such runs has no axis."""
+    for family in (TEXT, FILLED, PATHS, STEPS):
+        assert drawn({"step": 1, family.unit: 9.0}) == 9.0, family.unit
 
 
 def test_a_picture_drawn_in_scales_is_shown_by_its_finest():
