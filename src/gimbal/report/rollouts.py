@@ -108,8 +108,8 @@ class _Made(Protocol):
 
 
 def picture(rollout: Rollout) -> str | None:
-    """A rollout's image as a data: URL of a PNG of at most ``PICTURE`` pixels per side, of one drawn in scales the finest; None if it made
-    none."""
+    """A rollout's image as a data: URL of a PNG of at most ``PICTURE`` pixels per side, of one drawn in scales the finest; None if it
+    made none."""
     made = rollout.decisions
     if _images(made):
         return _png(made.sample_ND[:1], PICTURE)
