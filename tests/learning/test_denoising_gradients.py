@@ -25,7 +25,7 @@ from gimbal.learning.updates.forward_process import (
     DiffusionGDRO,
     DiffusionNFT,
 )
-from gimbal.objectives import ClippedStep, StepKL
+from gimbal.objectives import ClippedStep, NormalizedStep, StepKL
 from gimbal.policies.denoiser import DenoiserPolicy
 from gimbal.policies.diffusers import LoadedParts, Process
 from gimbal.policies.paths import Paths, PathSampling
@@ -112,7 +112,8 @@ DDIM = (diffusers.DDIMScheduler, {"clip_sample": False}, "ddim", 1.0, ddim_mean)
 
 @pytest.mark.parametrize("kind, options, sampler, noise, mean_of", [FLOW, DDIM], ids=["flow", "diffusion"])
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
-def test_path_losses(kind, options, sampler, noise, mean_of, reduce):
+@pytest.mark.parametrize("surrogate", [ClippedStep, NormalizedStep])
+def test_path_losses(kind, options, sampler, noise, mean_of, reduce, surrogate):
     old = policy_of(0, kind(**options))
     engine = Denoising(slots=ROWS).start(old)
     engine.load(0, old.weights())
@@ -121,19 +122,23 @@ def test_path_losses(kind, options, sampler, noise, mean_of, reduce):
         engine.submit(Request(group=0, task=Task(id="t"), sample=sample, sampling=sampling, seed=0))
     rollouts = [finished.rollout for _, finished in sorted(drained(engine).items())]
     paths = Paths.stack([rollout.decisions for rollout in rollouts])
-    policy, reference = moved(old, 0.3), moved(old, 0.4, seed=6)
+    size = (
+        0.01 if surrogate is NormalizedStep and sampler == "ddim" else 0.3
+    )  # its exponent has the square of the shift
+    policy, reference = moved(old, size), moved(old, 0.4, seed=6)
     advantage_N = torch.tensor([1.0, -1.0, 0.5, -2.0])
-    objective, kl = ClippedStep(clip_low=0.2, clip_high=0.2), StepKL(coef=0.3)
+    objective, kl = surrogate(clip_low=0.2, clip_high=0.2), StepKL(coef=0.3)
     mask_NS = paths.drawn_NS
 
-    found = policy.evaluate(paths, columns=("mean_NSD", "std_NS", "scale_NS"))
+    found = policy.evaluate(paths, columns=("mean_NSD", "std_NS", "scale_NS", "shift_NSD"))
     held = reference.evaluate(paths, columns=("mean_NSD",)).columns["mean_NSD"].detach()
     batch = TrainBatch(
         mask_NS=mask_NS,
         proximal_NS=torch.stack([rollout.behavior_S for rollout in rollouts]),
+        behavior_NS=torch.stack([rollout.behavior_S for rollout in rollouts]),
         advantage_NS=advantage_N[:, None] * mask_NS,
         facts={"reference/mean_NSD": held, **found.columns},
-        live=frozenset({"mean_NSD"}),
+        live=frozenset({"mean_NSD", "shift_NSD"}),
     )
     terms = objective(found.logprob_NS, batch)
     (terms.loss_NS + kl(found.logprob_NS, batch).loss_NS)[mask_NS].mean().backward()
@@ -150,6 +155,8 @@ def test_path_losses(kind, options, sampler, noise, mean_of, reduce):
             mean, std = mean_of(w, x, level, noise, time)
             first, _ = mean_of(values(old), x, level, noise, time)
             apart = (((after - first) ** 2).sum() - ((after - mean) ** 2).sum()) * scale / (2 * std**2)
+            if surrogate is NormalizedStep:
+                apart = std * apart + scale * ((mean - first) ** 2).sum() / (2 * std)
             r, a = apart.exp(), float(advantage_N[n])
             bound = min(max(float(r), 1 - scale * 0.2), 1 + scale * 0.2)
             total -= min(r * a, torch.tensor(bound * a, dtype=torch.float64))

@@ -134,6 +134,26 @@ def test_sde_and_ode_have_the_marginals_of_a_gaussian(sampler, amplitude):
     assert spread("cps", 0.7)[1][1] < 0.45
 
 
+@pytest.mark.parametrize("eta", [0.0, 0.6, 1.0])
+def test_ddim_has_the_marginals_of_a_gaussian_at_any_eta(eta):
+    """200 steps of a cosine schedule, 20,000 samples, data of mean 1.5 and deviation 0.5, compared half-way too."""
+    m0, s0, g = 1.5, 0.5, torch.Generator().manual_seed(0)
+    angle_X = torch.linspace(math.pi / 2 - 0.01, 0, 201)
+    x = m0 * math.cos(angle_X[0]) + torch.randn(20_000, 1, generator=g)
+    for k in range(200):
+        a, s, a2, s2 = (float(f(angle_X[at])) for at in (k, k + 1) for f in (torch.cos, torch.sin))
+        z, variance = x - a * m0, a**2 * s0**2 + s**2
+        clean, eps = m0 + a * s0**2 * z / variance, s * z / variance  # what a perfect network says
+        levels = torch.tensor([a, s, a2, s2]).expand(len(x), 4)
+        mean, std = step("ddim", x, clean, eps, levels, torch.full((len(x),), eta))
+        assert bool((std > 0).all()) == (eta > 0 and k < 199), "it ends without noise"
+        x = mean + std[:, None] * torch.randn(x.shape, generator=g)
+        if k == 99:
+            assert abs(float(x.mean()) - a2 * m0) < 0.02
+            assert abs(float(x.std()) - math.sqrt(a2**2 * s0**2 + s2**2)) < 0.015
+    assert abs(float(x.mean()) - m0) < 0.02 and abs(float(x.std()) - s0) < 0.015
+
+
 def test_the_closed_form_kl_is_that_of_monte_carlo_and_of_the_velocities():
     d = 4
     x, v, other = numbers(1, d), numbers(1, d, seed=1), numbers(1, d, seed=1) + 0.3 * numbers(1, d, seed=2)
@@ -214,13 +234,54 @@ def test_of_every_sampler_the_trainer_says_what_the_sampler_said(model, sampling
     assert torch.equal(behavior_NS != 0, torch.stack([r.mask_S for r in ours]))
 
 
+def of_denoisers():
+    """(name, run) of each recipe that trains one."""
+    runs = {
+        name: recipes.function(name)() for question in ("denoising", "distillation") for name in recipes.of(question)
+    }
+    return [(name, run) for name, run in runs.items() if isinstance(run.policy, Denoiser)]
+
+
 def test_no_recipe_of_denoising_is_guided_and_each_says_how_it_reduces():
     """docs/denoising.md says so of all of them; a recipe with guidance has to say which."""
-    for name in recipes.of("denoising"):
-        run = recipes.function(name)()
-        if not isinstance(run.policy, Denoiser):  # masked text has neither
-            continue
+    found = of_denoisers()
+    assert len(found) >= 27
+    for name, run in found:
         assert run.policy.guidance == 1.0 and run.sampling.reduce in ("sum", "mean"), name
+
+
+def test_each_recipe_of_denoising_says_what_a_cpu_does_not_show_and_whether_it_is_guided():
+    """What is published on large models, video or judges is named, and never imitated by name."""
+    for name, _ in of_denoisers():
+        said = " ".join(recipes.function(name).__doc__.split())
+        assert "Not shown here: " in said or "Published: " in said, name
+        assert "guidance" in said or "Published: " in said, name
+
+
+def test_one_step_is_a_gaussian_bandit_of_fixed_deviation():
+    """Flow-GRPO at one sampled step: PPO on N(mean, std^2), written with torch's own distribution."""
+    policy = Denoiser().load(0)
+    ours = rollouts(policy, label=4, sampler="flow_sde", noise=0.7, last=1)
+    paths = Paths.stack([row.decisions for row in ours])
+    assert paths.drawn_NS.tolist() == [[True, False, False, False]] * len(ours)
+    with torch.no_grad():
+        for weight in policy.parameters():
+            weight.mul_(1.02)
+    found = policy.evaluate(paths, columns=("mean_NSD", "std_NS", "scale_NS"))
+    proximal_NS = torch.stack([row.behavior_S for row in ours])
+    advantage_NS = torch.tensor([1.0, -1.0, 0.5, -2.0, 3.0])[:, None].expand(-1, 4)
+    batch = TrainBatch(
+        mask_NS=paths.drawn_NS, proximal_NS=proximal_NS, advantage_NS=advantage_NS, facts=dict(found.columns)
+    )
+    terms = ClippedStep()(found.logprob_NS, batch)
+    action_ND, std_N1 = paths.state_NXD[:, 1].flatten(1), found.columns["std_NS"][:, :1]
+    bandit = torch.distributions.Normal(found.columns["mean_NSD"][:, 0], std_N1)
+    was = torch.distributions.Normal(paths.mean_NSD[:, 0].flatten(1), std_N1)
+    ratio_N = (bandit.log_prob(action_ND) - was.log_prob(action_ND)).sum(-1).exp()
+    a_N = advantage_NS[:, 0]
+    expected_N = -torch.minimum(ratio_N * a_N, ratio_N.clamp(0.8, 1.2) * a_N)
+    assert float((ratio_N - 1).abs().min()) > 1e-3, "it has moved"
+    torch.testing.assert_close(terms.loss_NS[:, 0], expected_N, atol=1e-4, rtol=1e-3)
 
 
 def directory_of(tmp_path, network, scheduler, place):

@@ -60,6 +60,16 @@ ROLES = {
     "role__executor__advantage": 0.8,
     "run": TOKENS | {"workflow": {"class": "PlanAndExecute", "template": "{prompt}{plan}\n"}},
 }
+MADE = CONTROL | {
+    "policy": {"class": "Denoiser"},
+    "num_generations": 8,
+    "sampling": {"class": "PathSampling", "reduce": "mean"},
+    "rewards": [{"class": "DigitLikeness"}, {"class": "DigitClass"}],
+    "objective": {"class": "ClippedStep", "clip_low": 0.2},
+    "regularisers": [],
+    "optimization": {"learning_rate": 3e-4, "minibatches": 2},
+}
+UNITS = {"CausalLM": "tokens", "Denoiser": "denoising_steps"}
 BAD = {"reward__mean": (0.6, 0.1), "pass_rate": (0.6, 0.1)}  # a curve that falls
 FLAT = {"reward__mean": 0.3, "pass_rate": 0.3}
 
@@ -75,7 +85,7 @@ def record(tmp_path):
         lines = JsonLines(tmp_path / "metrics.jsonl")
         figures = HEALTHY | {name.replace("__", "/"): value for name, value in changes.items()}
         for step in range(recorded - 1, steps):
-            unit = "tokens" if (run or TOKENS)["policy"]["class"] == "CausalLM" else "env_steps"
+            unit = UNITS.get((run or TOKENS)["policy"]["class"], "env_steps")
             row = {"step": step + 1, unit: 100.0 * (step + 1)}
             for name, value in figures.items():
                 first, last = value if isinstance(value, tuple) else (value, value)
@@ -223,6 +233,45 @@ SICK = {
             {"reward__mean": (0.5, 0.1), "pass_rate": (0.5, 0.1)},
         ),
         ({"reward__mean": (0.1, 0.9), "exam": (0.4, 0.1)}, {"reward__mean": (0.1, 0.9), "exam": (0.4, 0.38)}),
+        # A proxy, and the verdict of a judge that pays nothing, of samples.
+        (
+            {"reward__mean": (0.1, 0.9), "pass_rate": (0.5, 0.1), "run": MADE},
+            {"reward__mean": (0.1, 0.9), "pass_rate": (0.5, 0.47), "run": MADE},
+        ),
+        (
+            {"reward__mean": (0.1, 0.9), "pass_rate": (0.5, 0.1), "run": MADE},
+            {"reward__mean": 0.5, "pass_rate": (0.5, 0.1), "run": MADE},
+        ),
+    ],
+    "mode collapse": [
+        (
+            {"reward__data__coverage": (0.4, 0.05), "run": MADE},
+            {"reward__data__coverage": (0.4, 0.25), "run": MADE},
+        ),
+        ({"reward__data__coverage": (0.4, 0.05), "run": MADE}, {"reward__data__coverage": (0.06, 0.02), "run": MADE}),
+        (
+            {"reward__data__coverage": (0.4, 0.05), "run": MADE},
+            {"reward__data__coverage": (0.4, 0.05), "run": MADE, "reward__mean": (0.6, 0.1)},
+        ),
+    ],
+    "clip does not fit": [
+        (
+            FLAT | {"clip_ratio__low": 0.0, "clip_ratio__high": 0.0, "run": MADE},
+            FLAT | {"clip_ratio__low": 0.01, "clip_ratio__high": 0.0, "run": MADE},
+        ),
+        (
+            FLAT | {"clip_ratio__low": 0.3, "clip_ratio__high": 0.3, "run": MADE},
+            FLAT | {"clip_ratio__low": 0.2, "clip_ratio__high": 0.2, "run": MADE},
+        ),
+        (
+            FLAT | {"clip_ratio__low": 0.0, "clip_ratio__high": 0.0, "run": MADE},
+            FLAT
+            | {"clip_ratio__low": 0.0, "clip_ratio__high": 0.0, "run": MADE | {"optimization": {"minibatches": 1}}},
+        ),
+        (
+            FLAT | {"clip_ratio__low": 0.0, "clip_ratio__high": 0.0, "run": MADE},
+            {"clip_ratio__low": 0.0, "clip_ratio__high": 0.0, "run": MADE},
+        ),
     ],
     "environment errors": [
         ({"drops__rollouts__tool_error": (1.0, 180.0)}, {"drops__rollouts__tool_error": (1.0, 160.0)}),
@@ -463,6 +512,51 @@ def test_control_hears_no_words_of_tokens(record):
             assert not any(word in text for word in ("token", "pass@1", "pass rate", "run-away", "text")), text
 
 
+def evaluated(directory, **ends):
+    """The run with these figures of the evaluation: (before, after)."""
+    before, after = ({f"eval/greedy_data/{name}": pair[at] for name, pair in ends.items()} for at in (0, 1))
+    summary(steps=12, before=before, after=after).save(directory / "summary.json")
+    return directory
+
+
+def test_samples_that_leave_the_data_as_the_score_rises_are_a_hack(record):
+    directory = evaluated(record(run=MADE), distance=(2.0, 2.21))
+    assert causes(directory) == ["reward hacking"] and "2.000 to 2.210" in diagnose(directory).text()
+    assert "regularisers.0=StepKL(coef=0.04)" in diagnose(directory).text()
+    assert causes(evaluated(directory, distance=(2.0, 2.19))) == []
+    held = MADE | {"regularisers": [{"class": "StepKL", "coef": 0.04}]}
+    assert "regularisers.0.coef=0.2" in diagnose(evaluated(record(run=held), distance=(2.0, 2.5))).text()
+    assert causes(evaluated(record(run=CONTROL), distance=(2.0, 2.5))) == []
+
+
+def test_an_evaluation_that_covers_less_is_a_collapse(record):
+    assert causes(evaluated(record(run=MADE), coverage=(0.3, 0.14))) == ["mode collapse"]
+    assert causes(evaluated(record(run=MADE), coverage=(0.3, 0.16))) == []
+    forward = {key: value for key, value in MADE.items() if key not in ("regularisers", "objective", "optimization")}
+    forward |= {"update": {"class": "DiffusionNFT", "optimization": {"learning_rate": 1e-3}}}
+    text = diagnose(evaluated(record(run=forward), coverage=(0.3, 0.0))).text()
+    assert "update.optimization.learning_rate=0.0003" in text, "it has no KL of steps"
+
+
+def test_of_the_recorded_runs_on_a_reward_that_can_be_hacked_those_without_a_hold_are_named(record):
+    """claims/gardo.json: 5 runs that nothing holds to the base, and 32 that a KL of each step holds, at three coefficients."""
+    runs = json.loads((Path(__file__).parents[2] / "claims" / "gardo.json").read_text())
+    named = {True: [], False: []}
+    for run in runs:
+        directory = record(run=MADE, steps=len(run["curve"]["true"]), reward__std=2.0)
+        relabel(directory, **{"reward/mean": run["curve"]["proxy"], "pass_rate": run["curve"]["true"]})
+        figures = {name: (run[f"{name}_before"], run[f"{name}_after"]) for name in ("distance", "coverage")}
+        named[run["arm"] == "free"].append(causes(evaluated(directory, **figures)))
+    assert [found[0] for found in named[True]] == ["reward hacking"] * 5
+    assert sum("mode collapse" in found for found in named[True]) == 4
+    assert named[False] == [[]] * (len(runs) - 5)
+
+
+def test_a_gap_of_samples_speaks_of_guidance(record):
+    text = diagnose(record(run=MADE, mismatch__k3=0.1)).text()
+    assert "another guidance than policy.guidance" in text and "engine.dtype=float32" in text
+
+
 def test_a_run_of_another_update_has_its_rates_there(record):
     """And a step from a buffer is not of the few rollouts that came in last."""
     run = {key: value for key, value in CONTROL.items() if key != "optimization"} | {"prompts_per_step": 1}
@@ -544,13 +638,16 @@ def test_the_faults_of_the_recipe_are_not_read(record):
 
 
 @pytest.mark.slow
-def test_every_proposed_experiment_is_a_command_that_starts(record, small_recipe, buffered_recipe, capsys):
+def test_every_proposed_experiment_is_a_command_that_starts(
+    record, small_recipe, buffered_recipe, denoising_recipe, capsys
+):
     seen = set()
     for pairs in SICK.values():
         for beyond, _ in pairs:
             added = {key: value for key, value in beyond.get("run", {}).items() if key in ADDED}
             added |= {"sampling": small_recipe["sampling"] | added["sampling"]} if "sampling" in added else {}
             whole = buffered_recipe if "store" in beyond.get("run", {}) else small_recipe | added
+            whole = denoising_recipe if beyond.get("run", {}).get("policy") == MADE["policy"] else whole
             for sign in diagnose(record(**beyond | {"run": whole})).signs:
                 words = shlex.split(sign.experiment)
                 if sign.name in seen:
@@ -579,6 +676,13 @@ def buffered_recipe():
     from gimbal import config, recipes
 
     return config.plain(recipes.load("sac", {"store.learning_starts": 300}))
+
+
+@pytest.fixture
+def denoising_recipe():
+    from gimbal import config, recipes
+
+    return config.plain(recipes.load("flow_grpo", {}))
 
 
 @pytest.mark.slow

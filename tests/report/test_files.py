@@ -9,8 +9,11 @@ import pytest
 import torch
 from report_records import batch, group, rollout
 
-from gimbal.policies.commits import WHERE, Commits
-from gimbal.report.files import JsonLines, Summary, cost, deterministic, lost
+from gimbal.policies.commits import FILLED, WHERE, Commits, MaskedSampling
+from gimbal.policies.control import STEPS
+from gimbal.policies.paths import PATHS
+from gimbal.policies.token import TEXT
+from gimbal.report.files import JsonLines, Summary, cost, deterministic, drawn, lost
 from gimbal.report.record import Record
 from gimbal.report.rollouts import RolloutFile, filled, strip
 
@@ -320,6 +323,28 @@ def filling(place, at):
         keep_N=torch.tensor([0.5]),
         mask=9,
     )
+
+
+def test_the_decisions_so_far_are_known_in_the_unit_of_each_family():
+    """Without it a comparison of such runs has no axis."""
+    for family in (TEXT, FILLED, PATHS, STEPS):
+        assert drawn({"step": 1, family.unit: 9.0}) == 9.0, family.unit
+
+
+def test_a_picture_drawn_in_scales_is_shown_by_its_finest():
+    import base64
+    import io
+
+    from PIL import Image
+
+    from gimbal.report.rollouts import picture
+
+    row = made.rollout(decisions=filling(list(range(20)), [0] * 4 + [1] * 16))
+    row = replace(row, text="eeee" + "aaaa" * 3 + "aaai", sampling=MaskedSampling(max_length=20, blocks=(4, 16)))
+    image = Image.open(io.BytesIO(base64.b64decode(picture(row).partition(",")[2])))
+    assert image.size == (4, 4) and [image.getpixel((x, 3)) for x in range(4)] == [0, 0, 0, 255]
+    assert picture(replace(row, sampling=MaskedSampling(max_length=20))) is None, "text that is filled in"
+    assert picture(replace(row, text="12345678901234567890")) is None, "these are no levels"
 
 
 def test_a_text_that_is_filled_in_is_kept_after_each_pass():

@@ -59,7 +59,7 @@ from gimbal.engines.native import Native
 from gimbal.learning.optimization import Optimization
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.proximal.snapshots import Snapshots
-from gimbal.objectives import EntropyBonus, ExactKL, KLPenalty, SequenceRatio, TruncatedWeight, ValueLoss
+from gimbal.objectives import ClippedRatio, EntropyBonus, ExactKL, KLPenalty, SequenceRatio, TruncatedWeight, ValueLoss
 from gimbal.objectives.masks.covariance_mask import CovarianceMask
 from gimbal.objectives.masks.curvature_mask import CurvatureMask
 from gimbal.objectives.masks.disagreement import DisagreementMask
@@ -82,6 +82,7 @@ from gimbal.ops import ConstantMean, SequenceMean, SequenceSum
 from gimbal.ops.part_mean import PartMean
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.token import CausalLM, Sampling
+from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
 from gimbal.rewards.expected import Expected
 from gimbal.rewards.tool_calls import ToolCalls
 from gimbal.workflows.agent import Agent
@@ -99,6 +100,8 @@ VCPO = {
     "advantage": MinimumVarianceCentered(cap=8.0),
     "aggregation": ConstantMean(),
 }
+
+DRAWN = {name: vars(flow_grpo())[name] for name in ("policy", "engine", "tasks", "sampling", "rewards", "objective")}
 
 ADVICE = [
     ({"budget": UntilMixed()}, "so it adds none: num_generations=8", {"num_generations": 8}),
@@ -124,6 +127,12 @@ ADVICE = [
         {"workflow": Agent(program="cat", overlap=8)},
     ),
     ({"store": Swarm()}, "from its own rollouts alone", {"store": Once()}),
+    ({**DRAWN, "objective": ClippedRatio()}, r"set objective=ClippedStep()", DRAWN),
+    (
+        {**DRAWN, "objective": ClippedRatio()},
+        "or sampling.reduce=sum",
+        {"sampling": replace(DRAWN["sampling"], reduce="sum")},
+    ),
     (
         {"workflow": Lessons(cases=CASES)},
         "rewards any lesson while lessons help on average",

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from gimbal import durable
 from gimbal.composition import FORWARD, SHOWS, STREAMS, Composition, Refusal, Verdict
+from gimbal.composition import FORWARD, STREAMS, Advice, Composition, Refusal, Verdict
+from gimbal.objectives.base import UPDATE, AbstractObjective
 from gimbal.policies import diffusers, samplers
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
 from gimbal.policies.diffusers import DIFFUSED, DIGITS, SHOWN, STREAM, LoadedParts, NoiseSchedule
@@ -328,6 +330,14 @@ class Denoiser(AbstractPolicySpec):
                 f"sampling.max_length={sampling.max_length} steps (the last of which never is), so there is nothing to train on: set "
                 f"sampling.first=0 sampling.last=-1, or more steps{ode}"
             )
+        if isinstance(sampling, PathSampling) and sampling.reduce == "mean" and sampling.sampler != ODE:
+            for part in whole.all(AbstractObjective):
+                if UPDATE in part.consumes and "scale_NS" not in part.needs:
+                    yield Advice(
+                        f"{type(part).__name__} bounds ratios of sums, and sampling.reduce=mean divides log-probabilities by the "
+                        "numbers of a sample, so that ratios hardly leave 1 and no bound acts: set objective=ClippedStep(), whose "
+                        "range follows, or sampling.reduce=sum"
+                    )
 
     @property
     def sees_history(self) -> bool:

@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gimbal.report import acting, failures, settings
+from gimbal.report import acting, denoised, failures, settings
 from gimbal.report.files import lost
 from gimbal.report.held_out import named
-from gimbal.report.record import CONTROL, RETURN, TOKENS, WORTH, Change, Record, Sign, figure, when
+from gimbal.report.record import FAMILIES, RETURN, SAMPLES, TOKENS, WORTH, Change, Record, Sign, figure, when
 
 NOTHING = "nothing wrong"
-ALL, TEXT = (TOKENS, CONTROL, None), (TOKENS,)
+TEXT, MADE = (TOKENS,), (SAMPLES,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Rule:
     holds."""
 
     sign: Callable[[Record], Sign | None]
-    families: Sequence[str | None] = ALL
+    families: Sequence[str | None] = FAMILIES
     always: bool = False
     blatant: bool = False
     alone: bool = False
@@ -51,6 +51,9 @@ RULES: Sequence[Rule] = (
     Rule(sign=failures.mismatch, always=True),
     Rule(sign=settings.wrong_sign),
     Rule(sign=settings.reward_hacking, families=TEXT, always=True),
+    Rule(sign=denoised.hacked, families=MADE, always=True),
+    Rule(sign=denoised.mode_collapse, families=MADE, always=True),
+    Rule(sign=denoised.clip_misfit, families=MADE, blatant=True),
     Rule(sign=settings.empty_answers, families=TEXT, always=True),
     Rule(sign=acting.tools_unused, families=TEXT, blatant=True),
     Rule(sign=acting.calls_fail, families=TEXT, blatant=True),

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gimbal.report.files import lost
-from gimbal.report.record import CONTROL, TOKENS, Record, Sign, names, short
+from gimbal.report.record import CONTROL, SAMPLES, TOKENS, Record, Sign, names, short
 
 # Share of repeated texts whose scores differ: a verifier that reads the text gives 0. Rewards that sample may
 # differ, so a few are tolerated, and fewer texts than REPEATS are not judged.
@@ -161,7 +161,9 @@ def mismatch_grown(record: Record) -> Sign | None:
     engine = record.setting("engine.precision", "float32")
     weights = max(record.directory.glob("checkpoints/step_*"), default=record.directory / "checkpoints")
     command = f"gimbal doctor {weights} --engine native:{engine} --against native:float32"
-    if record.family == CONTROL:
+    if record.family == SAMPLES:
+        evidence += "; a sampler of your own with another guidance than policy.guidance looks like this too"
+    if record.family in (CONTROL, SAMPLES):
         command = record.again(f"engine.{'precision' if record.setting('engine.precision', '') else 'dtype'}=float32")
     return Sign(name="mismatch", evidence=evidence, experiment=command)
 

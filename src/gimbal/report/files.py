@@ -24,7 +24,7 @@ FILM = "film.webp"  # an episode of its policy
 STOPPED = "stopped.json"  # why a run ended before its last step; written only then
 # The only metrics, and fields of rollouts, that may differ between two runs of one recipe and seed.
 CLOCKED = ("time/", "perf/", "pool/")
-DRAWN = ("tokens", "env_steps", "decisions")  # the count so far, in the unit of the policy's family
+DRAWN = ("tokens", "env_steps", "denoising_steps", "decisions")  # the count so far, in the unit of the policy's family
 
 
 class JsonLines:

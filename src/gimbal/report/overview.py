@@ -14,7 +14,7 @@ from gimbal.report.doctor import diagnosis_of
 from gimbal.report.files import DRAWN, Summary, cost, duration
 from gimbal.report.held_out import SMALLER, figures, measures, smaller
 from gimbal.report.loop import account
-from gimbal.report.record import CONTROL, CURVE, RETURN, TOKENS, TREND, Change, Record, moving, noise
+from gimbal.report.record import CURVE, FAMILIES, RETURN, TOKENS, TREND, Change, Record, moving, noise
 
 LOSSES = ("held-out loss", "training loss")
 Columns = Mapping[str, Sequence[float | None]]  # a metric's values, one per step; None is unknown
@@ -187,7 +187,7 @@ class Limit:
     what: str
     bad: Callable[[float, float], bool]
     text: str
-    families: Sequence[str | None] = (TOKENS, CONTROL, None)
+    families: Sequence[str | None] = FAMILIES
 
 
 LIMITS = (

@@ -16,7 +16,9 @@ from gimbal.config import RECIPE_FILE, read_file, run_of
 from gimbal.report.files import METRICS, STOPPED, SUMMARY, JsonLines, Summary, read_stopped
 from gimbal.report.held_out import SUCCESS, measures, ranked, smaller
 
-TOKENS, CONTROL = "tokens", "decisions"  # families for rules: text policies, and all others
+# Families for rules: text policies, those that make samples (by denoising, or by filling in cells), and those that act.
+TOKENS, CONTROL, SAMPLES = "tokens", "env_steps", "samples"
+FAMILIES = (TOKENS, CONTROL, SAMPLES, None)
 SOLVED = 0.95  # above it, scores are equal and gradients small because the tasks are solved
 # Standard errors that make a change real: for the evaluation, and for a curve, whose error is itself estimated from a dozen steps.
 # The best of several evaluations or windows is high by chance: the limit grows with their number (``_limit``).
@@ -119,9 +121,11 @@ class Record:
 
     @cached_property
     def family(self) -> str | None:
-        """TOKENS or CONTROL, by the unit that its steps count (``DRAWN``); None before the first step, and then only rules for all
-        families apply."""
-        return None if not self.rows else TOKENS if TOKENS in self.rows[-1] else CONTROL
+        """TOKENS, CONTROL or SAMPLES, by the unit that its steps count (``DRAWN``); None before the first step, and then only rules for
+        all families apply."""
+        if not self.rows:
+            return None
+        return next((unit for unit in (TOKENS, CONTROL) if unit in self.rows[-1]), SAMPLES)
 
     @property
     def offline(self) -> bool:

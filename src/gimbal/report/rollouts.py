@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard, runtime_checkable
@@ -11,6 +12,8 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 import torch
 from torch import Tensor
 
+from gimbal.ops.scales import pictured
+from gimbal.policies.commits import Commits, MaskedSampling
 from gimbal.records import Episode, Group, Rollout, TrainBatch
 from gimbal.report.files import JsonLines
 from gimbal.report.metrics import passed
@@ -105,9 +108,16 @@ class _Made(Protocol):
 
 
 def picture(rollout: Rollout) -> str | None:
-    """A rollout's image as a data: URL of a PNG of at most ``PICTURE`` pixels per side; None if it made none."""
+    """A rollout's image as a data: URL of a PNG of at most ``PICTURE`` pixels per side, of one drawn in scales the finest; None if it
+    made none."""
     made = rollout.decisions
-    return _png(made.sample_ND[:1], PICTURE) if _images(made) else None
+    if _images(made):
+        return _png(made.sample_ND[:1], PICTURE)
+    scales = rollout.sampling.blocks if isinstance(rollout.sampling, MaskedSampling) else ()
+    if len(scales) < 2 or not isinstance(made, Commits) or (finest_D := pictured(rollout.text[-scales[-1] :])) is None:
+        return None
+    side = math.isqrt(scales[-1])
+    return _png(finest_D.reshape(1, 1, side, side), PICTURE) if side * side == len(finest_D) else None
 
 
 def strip(rollout: Rollout) -> str | None:

@@ -35,6 +35,7 @@ const claims = [
 ];
 const KEY = [/^(pass_rate|reward\/mean)$/, /^(mismatch\/prob_diff|kl\/old)$/, /^(grad_norm|length\/mean)$/]; // one curve of each in the overview
 const counted = /^(staleness\/share|drops)\//; // what a row does not name is 0 here, and unknown elsewhere
+const DRAWN = ["tokens", "env_steps", "denoising_steps", "decisions"]; // how many so far, in the unit of the policy's family
 const hidden = new Set(); // families not drawn
 const drawn = new Map(); // a chart's card -> its plot, while it has one
 let inView = new Set();
@@ -65,7 +66,8 @@ function chartList() {
 function across(run) {
   const chosen = $("across").value;
   let sum = 0;
-  if (chosen === "decisions") return run.steps.map((_, i) => (sum = run.metrics.tokens?.[i] ?? sum));
+  const drawn = DRAWN.map((unit) => run.metrics[unit]).find(Boolean);
+  if (chosen === "decisions") return run.steps.map((_, i) => (sum = drawn?.[i] ?? sum));
   if (chosen === "seconds") return run.steps.map((_, i) => (sum += run.metrics["time/step"]?.[i] ?? 0));
   return run.steps;
 }

@@ -10,7 +10,10 @@ from gimbal.runtime.run import UpdateRun
 
 
 def dsrl() -> UpdateRun:
-    """DSRL (arXiv:2506.15799) on Pendulum-v1: an actor-critic chooses the noise of a frozen flow, which policy.flow=DIRECTORY names."""
+    """DSRL (arXiv:2506.15799) on Pendulum-v1: an actor-critic chooses the noise of a frozen flow, which policy.flow=DIRECTORY names.
+
+    Not shown here: vision-language-action models, and robots.
+    """
     base = sac()
     return replace(
         base,

@@ -16,7 +16,10 @@ PUSHED = "gimbal.environments.pushed_pendulum:PushedPendulum"
 
 
 def h_infinity() -> UpdateRun:
-    """H-infinity control (arXiv:2404.14405): PPO of a pendulum beside a disturber that pays for its force."""
+    """H-infinity control (arXiv:2404.14405): PPO of a pendulum beside a disturber that pays for its force.
+
+    Not shown here: legged robots, on which it was published.
+    """
     return UpdateRun(
         policy=Disturbed(observations=3, actions=2),
         engine=Episodes(slots=20),

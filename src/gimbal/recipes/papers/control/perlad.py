@@ -17,7 +17,8 @@ MERGING = "gimbal.environments.merging:Merging"
 def perlad() -> Run:
     """PerlAD's RL (arXiv:2603.14908) on merging: PPO among recorded cars that react to it, evaluated among drivers.
 
-    Ours: PPO from the start on pushes and brakes. The paper imitates the way and learns the speed along it; here there is one way.
+    Ours: PPO from the start on pushes and brakes. The paper imitates the way and learns the speed along it; here there is one way. Not
+    shown here: suites of driving scenes, with maps and many kinds of road users.
     """
     base = cartpole()
     return replace(

@@ -16,7 +16,8 @@ def rad_2() -> Run:
     """RAD-2's discriminator (arXiv:2604.15308) on merging: it learns which of a flow's 16 plans to play, from groups of 8 episodes.
 
     policy.flow=DIRECTORY names the flow, of `gimbal train idql tasks.dataset=gimbal/merging/plans-v0`. Half of each plan is played
-    before the next choice. Cars, scenes and evaluation are `perlad`'s.
+    before the next choice. Cars, scenes and evaluation are `perlad`'s. Not shown here: suites of driving scenes, with maps, cameras and
+    many kinds of road users.
     """
     base = perlad()
     assert base.held_out is not None

@@ -14,7 +14,8 @@ from gimbal.runtime.run import UpdateRun
 def ac_flow() -> UpdateRun:
     """AC-Flow (arXiv:2510.18072): the fours of `flow_grpo`, matched by what they earned above a critic's forecast at each noise.
 
-    From ODE samples only, as `diffusion_nft`. The paper is known by its abstract: its numbers, and its critic's design, are ours.
+    From ODE samples only, as `diffusion_nft`. The paper is known by its abstract: its numbers, and its critic's design, are ours. Not
+    shown here: text-to-image models of billions of parameters. No guidance.
     """
     return replace(
         diffusion_nft(),

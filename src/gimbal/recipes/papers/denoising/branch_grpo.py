@@ -16,7 +16,8 @@ def branch_grpo() -> Run:
     """BranchGRPO (arXiv:2509.06040): groups are trees of paths; a step is evaluated once, and credited by all samples below it.
 
     From one start, 2 roots that split before steps 2, 3 and 5 make 16 samples with 104 evaluations of the network for 160: the paper's
-    splits 0, 3, 6 and 9 of 20 steps, for ten. All steps but the last are sampled. Ours: no pruning.
+    splits 0, 3, 6 and 9 of 20 steps, for ten. All steps but the last are sampled. Ours: no pruning. Not shown here: text-to-image
+    models of billions of parameters, video, and judges of taste. No guidance.
     """
     run = dance_grpo()
     assert run.held_out is not None and isinstance(run.sampling, PathSampling)

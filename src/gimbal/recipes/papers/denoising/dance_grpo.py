@@ -13,7 +13,8 @@ from gimbal.runtime.run import Run
 def dance_grpo() -> Run:
     """DanceGRPO (arXiv:2505.07818): constant noise, one start per group, no KL; six of ten steps are sampled, as in its subsets.
 
-    Ours: the six are consecutive, from a random place in each group (MixGRPO's window, arXiv:2507.21802); the paper takes any six.
+    Ours: the six are consecutive, from a random place in each group (MixGRPO's window, arXiv:2507.21802); the paper takes any six. Not
+    shown here: text-to-image models of billions of parameters, video, and judges of taste and motion. No guidance.
     """
     return replace(
         flow_grpo(),

@@ -16,7 +16,8 @@ def ddpo() -> Run:
     """DDPO (arXiv:2305.13301), importance sampling: a diffusion model learns to draw fours by the clipped surrogate on steps of DDIM.
 
     Eta 1, no KL; the last two steps follow the ODE, because their distribution is almost a point. Ours: rewards are normalised within
-    the group, where the paper keeps running statistics per prompt.
+    the group, where the paper keeps running statistics per prompt. Not shown here: text-to-image models of billions of parameters, and
+    a vision-language model as judge. No guidance.
     """
     return replace(
         flow_grpo(),

@@ -11,7 +11,10 @@ from gimbal.runtime.run import UpdateRun
 
 
 def diffusion_nft() -> UpdateRun:
-    """DiffusionNFT (arXiv:2509.16117): the fours of `flow_grpo`, from ODE samples only: no path, no log-probability."""
+    """DiffusionNFT (arXiv:2509.16117): the fours of `flow_grpo`, from ODE samples only: no path, no log-probability.
+
+    Not shown here: text-to-image models of billions of parameters, with judges of composition, text and taste. No guidance.
+    """
     run = flow_grpo()
     return UpdateRun(
         policy=run.policy,

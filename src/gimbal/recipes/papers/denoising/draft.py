@@ -16,7 +16,8 @@ def draft() -> UpdateRun:
     """DRaFT (arXiv:2309.17400): the fours of `diffusion_nft`, by the gradient of log p(4) through the last three denoising steps.
 
     On-policy: paths of the present weights, in float32. `update.steps.count=10` is the gradient of the whole path, and 1 with
-    `copies=2` DRaFT-LV. Ours: a pull to the base (`update.coef`), without which the classifier is fooled within a few steps.
+    `copies=2` DRaFT-LV. Ours: a pull to the base (`update.coef`), without which the classifier is fooled within a few steps. Not shown
+    here: text-to-image models of billions of parameters, and learned judges of taste. No guidance.
     """
     return replace(
         diffusion_nft(),

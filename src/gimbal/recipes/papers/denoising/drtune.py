@@ -14,7 +14,8 @@ def drtune() -> UpdateRun:
     """DRTune (arXiv:2405.00760): `draft` with three equally distant steps, and no gradient into the network's input.
 
     On-policy. All paths of a learner step end at the same one of the last four steps, drawn at random; the reward is that of the clean
-    sample that is predicted there.
+    sample that is predicted there. Not shown here: text-to-image models of billions of parameters, and learned judges of taste. No
+    guidance.
     """
     run = draft()
     return replace(

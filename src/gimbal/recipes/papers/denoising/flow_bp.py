@@ -14,7 +14,7 @@ def flow_bp() -> UpdateRun:
     """FlowBP (arXiv:2606.11075): `draft` through four steps of the recorded path, joined by one Jacobian; no path is walked again.
 
     On-policy. This is its Bridge; `update.steps.bridge=0` is its Sparse, without a Jacobian. Left out: its leaps by Lagrange
-    polynomials.
+    polynomials. Not shown here: text-to-image models of billions of parameters, and learned judges of taste. No guidance.
     """
     run = draft()
     return replace(

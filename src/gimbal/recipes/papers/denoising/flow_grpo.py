@@ -21,7 +21,8 @@ def flow_grpo() -> Run:
 
     Ten steps, nine of them sampled; clipped ratios in two updates per batch, exact KL to the base, a bfloat16 sampler one version
     stale. No guidance. Reward: log p(4) of a linear classifier. ``pass_rate`` is another classifier's verdict, on data that the first
-    has not seen; the evaluation samples with the SDE (``eval/pass@1``) and with the ODE, as a user would (``eval/greedy``).
+    has not seen; the evaluation samples with the SDE (``eval/pass@1``) and with the ODE, as a user would (``eval/greedy``). Not shown
+    here: text-to-image models of billions of parameters, with judges of composition, text and taste.
     """
     return Run(
         policy=Denoiser(),

@@ -18,10 +18,11 @@ def gardo() -> Run:
     """GARDO (arXiv:2512.24138): `flow_grpo` on a reward that can be hacked, held to a reference where the reward is doubtful.
 
     Reward: a linear classifier's logit for four, which is unbounded, so images that resemble no digit earn most. The exact KL acts on
-    the samples that rank higher by reward than by nearness to coarse real fours; the reference follows the policy;
-    good samples unlike the rest of their group gain more. ``pass_rate`` is the share of samples that are as near to a real four as
-    real fours are, on data that neither has seen. Ours: pixel distances, where the paper uses features of a large model; a
-    coefficient of 0.2, since at the published 0.04 the reward is hacked here (docs/log.md); paths of six steps.
+    the samples that rank higher by reward than by nearness to coarse real fours; the reference follows the policy; good samples unlike
+    the rest of their group gain more. ``pass_rate`` is the share of samples that are as near to a real four as real fours are, on data
+    that neither has seen. Ours: pixel distances, where the paper uses features of a large model; a coefficient of 0.2, since at the
+    published 0.04 the reward is hacked here (docs/log.md); paths of six steps. Not shown here: text-to-image models of billions of
+    parameters, and their learned proxies. No guidance.
     """
     run = flow_grpo()
     return replace(

@@ -13,7 +13,8 @@ from gimbal.runtime.run import UpdateRun
 def gdro() -> UpdateRun:
     """GDRO (arXiv:2601.02036): the fours of `diffusion_nft`, by implicit rewards that rank a group as its rewards do, in twelve steps.
 
-    Ours: groups of 16 that the present policy draws, where the paper ranks six of the base model's.
+    Ours: groups of 16 that the present policy draws, where the paper ranks six of the base model's. Not shown here: text-to-image
+    models of billions of parameters. No guidance.
     """
     optimization = Optimization(learning_rate=3e-4, microbatch_tokens=65536)
     return replace(

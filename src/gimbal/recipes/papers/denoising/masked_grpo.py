@@ -20,7 +20,7 @@ def masked_grpo() -> Run:
     Each token's log-probability is evaluated at the very state in which it was committed, as in TraceRL (arXiv:2509.06949; without its
     critic), not estimated from random or whole masks (d1, arXiv:2504.12216). One cell a pass, all cells in one block, a bfloat16
     sampler one version stale. ``reward/speed/mean`` reports the tokens of a forward pass, which earn nothing. On-policy except for
-    staleness: one update per batch, at a ratio of 1, so the clip never acts.
+    staleness: one update per batch, at a ratio of 1, so the clip never acts. Not shown here: language models of billions of parameters.
     """
     return Run(
         policy=MaskedLM(),

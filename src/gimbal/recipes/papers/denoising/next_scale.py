@@ -23,7 +23,8 @@ def next_scale() -> Run:
 
     All pixels of a scale are drawn at once, given the coarser ones; each is a decision with its own log-probability, 84 in three
     forward passes. The policy is asked for a class and paid by log p of a linear classifier; ``pass_rate`` is another classifier's
-    verdict, on data that the first has not seen. On-policy: the ratio is 1, so the clip never acts.
+    verdict, on data that the first has not seen. On-policy: the ratio is 1, so the clip never acts. Not shown here: tokens of patches,
+    and pictures of many pixels.
     """
     return Run(
         policy=MaskedLM(model=SCALES),

@@ -20,7 +20,8 @@ def next_scale_sft() -> Run:
     """SFT of a scale-wise autoregressive policy on real digits by teacher forcing: each scale after the true coarser ones.
 
     The evaluation draws freely, each scale after the policy's own. gimbal-scales was made by this recipe from the network that
-    benchmarks/scales_base.py writes: 400 steps at a rate of 4e-3, then 100 at 1e-3, two CPU minutes.
+    benchmarks/scales_base.py writes: 400 steps at a rate of 4e-3, then 100 at 1e-3, two CPU minutes. Not shown here: tokens of patches,
+    and pictures of many pixels.
     """
     run, held_out = next_scale(), next_scale().held_out
     assert held_out is not None

@@ -14,7 +14,8 @@ def refl() -> UpdateRun:
     """ReFL (arXiv:2304.05977): `draft` with the reward of the clean sample that one of the last four steps predicts, at random.
 
     On-policy. One draw a learner step, for all paths. Published: one of the last 11 of 25 steps, rewards up to a limit
-    (`update.limit`), and a pre-training loss, which is left out.
+    (`update.limit`), and a pre-training loss, which is left out. Not shown here: text-to-image models of billions of parameters, and a
+    judge that learned from people. No guidance.
     """
     run = draft()
     return replace(

@@ -20,10 +20,10 @@ def reflective_masking() -> Run:
     A review is a decision: each cell is masked with a probability that falls with that of its own token, and the log-probability of
     what was masked is on the record, so that GRPO trains it with the tokens. All other cells stay as they are. Published, the network
     is first taught on synthetic mistakes to write the mask itself, and sees its earlier texts through their embeddings; here it is
-    asked as it is, and needs neither. All cells above a confidence of 0.6 are committed together, which is fast and often wrong, and
-    up to two reviews mend it. ``reward/remasked/mean`` counts cells that are masked again. The sampler is in float32, since a small
-    ``spread`` multiplies what bfloat16 rounds. On-policy except for staleness: one update per batch, at a ratio of 1, so the clip
-    never acts.
+    asked as it is, and needs neither. All cells above a confidence of 0.6 are committed together, which is fast and often wrong, and up
+    to two reviews mend it. ``reward/remasked/mean`` counts cells that are masked again. The sampler is in float32, since a small
+    ``spread`` multiplies what bfloat16 rounds. On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never
+    acts. Not shown here: language models of billions of parameters.
     """
     return replace(
         masked_grpo(),

@@ -13,7 +13,8 @@ from gimbal.workflows.single import SingleTurn
 def sol_rl() -> UpdateRun:
     """Sol-RL (arXiv:2604.06916): the fours of `diffusion_nft`; of 48 candidates in six steps the best and worst 8 are drawn in ten.
 
-    Ours: drafts in the sampler's bfloat16, where the paper has a network in FP4.
+    Ours: drafts in the sampler's bfloat16, where the paper has a network in FP4. Not shown here: text-to-image models of billions of
+    parameters, and what FP4 saves on a GPU. No guidance.
     """
     run = diffusion_nft()
     assert run.held_out is not None

@@ -19,7 +19,7 @@ def streams() -> UpdateRun:
 
     Only the first block is told its class. The reward of a stream is the mean over its blocks, so a block that the next one can read is
     worth more; `diffusion_nft` learns from it. Self-forcing is Self Forcing's (arXiv:2506.08009), whose loss is distribution matching
-    (`dmd2`), without a reward. `workflow.past='RealSamples()'` is teacher forcing.
+    (`dmd2`), without a reward. `workflow.past='RealSamples()'` is teacher forcing. Not shown here: video. No guidance.
     """
     run, labels = diffusion_nft(), tuple(range(10))
     return replace(

@@ -25,9 +25,10 @@ def unigrpo() -> Run:
     """UniGRPO (arXiv:2603.23500): a language model adds, a flow draws the digit that it names, and both learn from the picture alone.
 
     GRPO on the words, Flow-GRPO with ratios of one scale on the steps, one group advantage; each model has its learning rate. No
-    guidance, and a velocity penalty of one weight at all noise levels. The reward is 1 for a picture as near to real digits of the
-    sum as nineteen of twenty real ones are; ``other`` judges by the other half of the data, ``plan`` the words alone. Left out: one
-    model for both kinds, prompts of more than a class, and a window of sampled steps, since the path has four.
+    guidance, and a velocity penalty of one weight at all noise levels. The reward is 1 for a picture as near to real digits of the sum
+    as nineteen of twenty real ones are; ``other`` judges by the other half of the data, ``plan`` the words alone. Left out: one model
+    for both kinds, prompts of more than a class, and a window of sampled steps, since the path has four. Not shown here: a pretrained
+    model that writes and draws.
     """
     painter = OtherKind(
         policy=Denoiser(),

@@ -18,7 +18,8 @@ def afd() -> UpdateRun:
 
     On-policy, without a reward: those of the recipe only measure. The teacher is a black box whose samples are known: scikit-learn's
     fours, or those of your own file (`update.real.file`). Ours: the rates, and a pull of 0.1 to the base, without which it left the
-    data. A longer run does too, once the discriminator is sure of every sample (`discriminator/apart`).
+    data. A longer run does too, once the discriminator is sure of every sample (`discriminator/apart`). Not shown here: large teachers
+    of pictures or video that only answer. No guidance.
     """
     return replace(
         dmd2(),

@@ -17,7 +17,7 @@ def any_flow() -> UpdateRun:
 
     The model draws in as many steps as it is asked for: sampling.max_length. Without a reward: the base model is the teacher of short
     steps, and the policy its own of long ones. Paths are of two steps of the ODE, and states lie between their ends. Left out: the
-    stage on data before, and the scores of distribution matching (`dmd2`).
+    stage on data before, and the scores of distribution matching (`dmd2`). Not shown here: video models. No guidance.
     """
     return UpdateRun(
         policy=Denoiser(jumps=True),

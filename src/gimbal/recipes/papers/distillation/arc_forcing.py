@@ -14,7 +14,8 @@ def arc_forcing() -> UpdateRun:
     """ARC-Forcing (arXiv:2605.22717): streams learn from a discriminator alone, after own blocks, to go on as real digits do.
 
     On-policy, without a teacher; the rewards only measure. Shuffled conditions teach the discriminator to read the block before
-    (`update.contrast`); `workflow.past='RealSamples()'` is teacher forcing. Left out: a cache over blocks.
+    (`update.contrast`); `workflow.past='RealSamples()'` is teacher forcing. Left out: a cache over blocks. Not shown here: music, for
+    which it was made. No guidance.
     """
     return replace(
         streams(),

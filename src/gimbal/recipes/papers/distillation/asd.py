@@ -13,7 +13,8 @@ from gimbal.runtime.run import UpdateRun
 def asd() -> UpdateRun:
     """ASD (arXiv:2511.01419): `dmd2` in three steps, and each step's sample shall also pass for the next step's, by a discriminator.
 
-    That it helps is not shown yet (claims/README.md). Left out: streams whose first block has more steps.
+    In one step its samples are nearer to the data than those of `dmd2`; in two, three, and on the whole that is undecided
+    (claims/README.md). Left out: streams whose first block has more steps. Not shown here: video models. No guidance.
     """
     run = dmd2()
     assert isinstance(run.update, DistributionMatching)

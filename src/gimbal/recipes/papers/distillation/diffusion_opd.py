@@ -19,7 +19,7 @@ def diffusion_opd() -> UpdateRun:
 
     No reward: ``pass_rate`` and the distance to real digits only measure. The ODE in ten steps, as published; ours: one teacher for all
     classes, the base model with guidance 3, where the paper's are trained by RL, one for each task. docs/denoising.md shows how to name
-    several.
+    several. Not shown here: text-to-image models of billions of parameters.
     """
     return UpdateRun(
         policy=Denoiser(),

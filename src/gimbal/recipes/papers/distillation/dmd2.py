@@ -17,7 +17,8 @@ def dmd2() -> UpdateRun:
 
     On-policy, without a reward: the base model is the teacher. Paths are noised anew after each step, as published; the evaluation
     samples so (`eval/data/distance`) and by the ODE (`eval/greedy_data/distance`). The paper's take one step, as docs/denoising.md
-    shows, or four. Left out: the GAN loss on real images.
+    shows, or four. Left out: the GAN loss on real images. Not shown here: text-to-image models of billions of parameters. No guidance,
+    neither of the teacher.
     """
     return UpdateRun(
         policy=Denoiser(batch=32),  # as many as a step has: a call of fewer is padded

@@ -18,7 +18,8 @@ def stream_r1() -> UpdateRun:
     """Stream-R1 (arXiv:2605.03849): streams distilled into two steps a block, where what a reward says of a rollout weighs its loss.
 
     `dmd2` on streams: each block follows the policy's own one before, and has to carry on its digit. Rollouts count by exp(reward),
-    blocks and pixels by how much the reward depends on them. Left out: several rewards whose shares move.
+    blocks and pixels by how much the reward depends on them. Left out: several rewards whose shares move. Not shown here: video models,
+    and a vision-language model as judge. No guidance.
     """
     run, labels = dmd2(), tuple(range(10))
     assert isinstance(run.update, DistributionMatching)

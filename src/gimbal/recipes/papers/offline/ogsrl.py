@@ -15,7 +15,10 @@ from gimbal.runtime.run import UpdateRun
 
 
 def ogsrl() -> UpdateRun:
-    """OGSRL (arXiv:2505.16242) on recorded episodes of a cart: SAC in a learned world that it may leave neither for data nor bounds."""
+    """OGSRL (arXiv:2505.16242) on recorded episodes of a cart: SAC in a learned world that it may leave neither for data nor bounds.
+
+    Not shown here: records of patients and their treatments.
+    """
     base = fisor()
     return replace(
         base,
