@@ -15,6 +15,8 @@ import adversarial  # noqa: E402
 import age_page  # noqa: E402
 import atoms  # noqa: E402
 import balance  # noqa: E402
+import base_set  # noqa: E402
+import base_set_page  # noqa: E402
 import blackbox  # noqa: E402
 import branches  # noqa: E402
 import branches_slower  # noqa: E402
@@ -317,6 +319,7 @@ def pages() -> dict[str, str]:
         two_modes_page.section(campaign.load(two_modes.RECORD)),
         tuned(proposals, "A choice among a flow's proposals", PROPOSALS),
         gardo_page.section(campaign.load(gardo.RECORD)),
+        base_set_page.section(campaign.load(base_set.RECORD)),
         tuned(drafts, "Candidates in few steps", DRAFTS),
         tuned(branches, "Paths that share their first steps", BRANCHES),
         branches_slower_page.section(campaign.load(branches_slower.RECORD)),
