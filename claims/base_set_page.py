@@ -16,12 +16,12 @@ def section(runs: claim.Runs) -> str:
 
 
 def table(runs: claim.Runs) -> str:
-    heads = ["arm", "tuning: true at each rate", "rate", *FIGURES, "steps", "seconds of CPU"]
+    heads = ["arm", "tuning: true (reward) at each rate", "rate", *FIGURES, "steps", "seconds of CPU"]
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for arm in (*claim.LEARNT, *claim.BASES):
         tuned, learns = claim.arms_of(arm), arm not in claim.BASES
         rate, own = tuned.best(runs, arm), tuned.fresh(runs, arm)
-        tried = [f"{at:g}: {run['true']}" for at, run in tuned.tried(runs, arm).items()]
+        tried = [f"{at:g}: {run['true']} ({run['reward']})" for at, run in tuned.tried(runs, arm).items()]
         cells = [", ".join(tried), "" if rate is None else f"{rate:g}"] if learns else ["", ""]
         cells += [spread([run[name] for run in own]) for name in FIGURES]
         cells += [spread([run[name] for run in own]) if learns else "" for name in ("steps", "cpu")]
