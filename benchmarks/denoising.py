@@ -8,10 +8,11 @@ minibatch. Its old log-probabilities are those of sampling. So are gimbal's here
 Behavior; nothing else of the recipes is changed but the size of a step. On a CPU both call the network on 64 samples at a time.
 The loop can call it on no more than a minibatch; gimbal takes all steps of a minibatch together, on a GPU in one call of 320.
 
-``wanted_last`` is the reward, log p of the wanted class, over the last quarter of the steps, as a geometric mean of p; ``p`` is of an
-exact permutation test of its logarithms over the seeds.
+``reward_1`` to ``reward_4`` are the reward, log p of the wanted class, over each quarter of the steps. ``wanted_last`` is the last of
+them, as a geometric mean of p; ``p`` is of an exact permutation test of its logarithms over the seeds.
 
-    python benchmarks/denoising.py --seeds 3 --out benchmarks/denoising.json    # or ddpo; on a GPU, to denoising_gpu.json
+    python benchmarks/denoising.py flow_grpo --seeds 5 --out benchmarks/denoising.json    # on a GPU, to denoising_gpu.json
+    python benchmarks/denoising.py ddpo --seeds 5 --out benchmarks/denoising_ddpo.json
 """
 
 from __future__ import annotations
@@ -215,19 +216,26 @@ def p_value(one: Sequence[float], other: Sequence[float]) -> float:
     return sum(abs(way - middle) >= abs(sum(one) - middle) - 1e-12 for way in ways) / len(ways)
 
 
+def quarters(curve: Sequence[float]) -> list[float]:
+    """The mean of each quarter of the steps."""
+    size = len(curve) // 4
+    return [statistics.fmean(curve[place * size : (place + 1) * size]) for place in range(4)]
+
+
 def measured(case: Case, seeds: int) -> dict[str, Any]:
     runs: list[dict[str, Any]] = []
     samples = GROUPS * GROUP * (case.steps - WARMUP)
     for seed in range(seeds):
         for who, take in SIDES:
             found = take(case, seed)
-            last = statistics.fmean(found["curve"][-case.steps // 4 :])
+            each = quarters(found["curve"])
             runs.append(
                 {
                     "arm": who,
                     "seed": seed,
                     RATE: round(samples / found["seconds"], 1),
-                    "wanted_last": round(math.exp(last), 3),
+                    "wanted_last": round(math.exp(each[-1]), 3),
+                    **{f"reward_{place}": round(reward, 3) for place, reward in enumerate(each, 1)},
                 }
             )
             print(runs[-1], [round(x, 2) for x in found["curve"]], flush=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # this file is run, and read by a test, by its path
-from words import ARMS, FIGURES, GROUPS, NAMES, PAIRS, RESULTS, TITLES
+from words import ARMS, CASES, FIGURES, GROUPS, NAMES, PAIRS, RESULTS, TITLES
 
 from gimbal.ops.confidence import student_width
 
@@ -56,9 +56,9 @@ def words_of(name: str) -> str:
 
 
 def script(name: str) -> Path:
-    """What wrote a record; one of a GPU is its script's too."""
+    """What wrote a record; one of a GPU, or of another case, is its script's too."""
     own = HERE / f"{name}.py"
-    return own if own.is_file() else HERE / f"{name.removesuffix('_gpu')}.py"
+    return own if own.is_file() else HERE / f"{name.rpartition('_')[0]}.py"
 
 
 def anchor(heading: str) -> str:
@@ -70,8 +70,9 @@ def section(name: str, record: Any) -> str:
     """The title, the words, the setting, the table."""
     parts = [f"## {TITLES.get(name, name)}"]
     if (file := script(name)).is_file():
+        case = f" {name.rpartition('_')[2]}" if name in CASES else ""
         parts.append(
-            f"{words_of(name)} Run it again with `python benchmarks/{file.name} --out benchmarks/{name}.json`."
+            f"{words_of(name)} Run it again with `python benchmarks/{file.name}{case} --out benchmarks/{name}.json`."
         )
     about = figures(record)
     tried = trials(about)
@@ -131,7 +132,7 @@ def peers(runs: Sequence[Mapping[str, Any]]) -> str:
         cells = [f"{shown(statistics.median(c))} ({shown(min(c))} - {shown(max(c))})" for c in columns]
         if len(arms) == 2:
             first, second = map(statistics.median, columns)
-            cells.append(f"{first / second:.2f}" if first and second else "")
+            cells.append(f"{first / second:.2f}" if min(first, second) > 0 else "")
         rows.append([said(name), *cells])
     return table(rows)
 
@@ -140,6 +141,8 @@ def pairs(name: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """For each figure of PAIRS: how the arms differ at the same seed, over all seeds that both have."""
     rows = []
     for told, *which in PAIRS.get(name, ()):
+        if which[0] not in runs[0]:  # a record from before the figure was
+            continue
         found = paired(runs, *which)
         middle, half = mean_of(found)
         digits = 2 if which[-1] == "ratio" else 3

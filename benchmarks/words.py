@@ -10,6 +10,7 @@ TITLES = {
     "decoupled": "Bounded asynchrony beside synchrony, on Ray",
     "larger": "On a GPU: RL of a model of 0.15 B",
     "denoising": "Flow-GRPO beside a plain loop over diffusers",
+    "denoising_ddpo": "DDPO beside a plain loop over diffusers",
     "denoising_gpu": "Flow-GRPO beside the same loop, on a GPU",
     "speculative": "Speculative decoding on a processor",
     "sandbox": "What a call into a sandbox costs",
@@ -148,6 +149,7 @@ NAMES = {
     "samples_per_s": "samples/s",
     "samples_per_cpu_s": "samples/s of processor time",
     "wanted_last": "p of the wanted class, last quarter of the steps",
+    **{f"reward_{place}": f"reward (log p of that class), quarter {place} of the steps" for place in range(1, 5)},
     "seconds": "time, s",
     "to the model on disk": "time until the model is on disk, s",
     "seconds a step": "time of a step, s",
@@ -265,7 +267,14 @@ RESULTS = {
     "verdict": "verdict",
 }
 # Runs of two arms at the same seeds, beside one another: record -> (what is told, key, arm, the other arm, "ratio" or "difference").
+CASES = ("denoising_ddpo",)  # records of a script's case, which its command line names
+CURVE = tuple(
+    (f"gimbal less plain loop: reward, quarter {place}", f"reward_{place}", "gimbal", "plain", "difference")
+    for place in range(1, 5)
+)
 PAIRS = {
+    "denoising": CURVE,
+    "denoising_ddpo": CURVE,
     "vs_trl": (
         ("TRL / gimbal: time", "seconds", "trl", "gimbal", "ratio"),
         ("gimbal less TRL: held-out score", "exam", "gimbal", "trl", "difference"),

@@ -58,11 +58,11 @@ def run_of(arm: str, rate: float, seed: int) -> Run:
     return replace(run, optimization=replace(run.optimization, learning_rate=rate), seed=seed, threads=1)
 
 
-def curve(trainer: Trainer) -> list[tuple[float, float]]:
+def curve(trainer: Trainer, block: int = 0) -> list[tuple[float, float]]:
     engine, found = Unmasking(slots=256).start(trainer.policy), []
     engine.load(0, trainer.learner.weights())
     for threshold in THRESHOLDS:
-        sampling = MaskedSampling(max_length=16, threshold=threshold, temperature=0.0)
+        sampling = MaskedSampling(max_length=16, threshold=threshold, temperature=0.0, block=block)
         for group in range(len(TASKS)):
             engine.submit(Request(group=group, task=TASKS[group], sample=0, sampling=sampling, seed=0))
         rows = [item.rollout for item in drained(engine).values()]
@@ -79,19 +79,25 @@ def speed(points: Curve, share: float = SHARE) -> float:
 
 
 def measure(job: Job) -> dict[str, Any]:
+    return measured(run_of(*job), job, SHARE)
+
+
+def measured(run: Run, job: Job, share: float) -> dict[str, Any]:
+    """What a run of this job ends with; its speed is at that share of right grids."""
     torch.set_num_threads(1)
     arm, rate, seed = job
-    trainer = Trainer(run_of(*job))
+    trainer = Trainer(run)
+    assert isinstance(run.sampling, MaskedSampling)
     trainer.begin()
     drawn = []
     for _ in range(STEPS):
         metrics, _, _ = trainer.advance()
         drawn.append(metrics["reward/speed/mean"])
-    points = curve(trainer)
+    points = curve(trainer, run.sampling.block)
     trainer.close()
     right, pace = points[THRESHOLDS.index(TRAINED)]
     moved = round((sum(drawn[-EDGE:]) - sum(drawn[:EDGE])) / EDGE, 4)
-    found = {"speed": speed(points), "right": right, "pace": pace, "drawn": moved}
+    found = {"speed": speed(points, share), "right": right, "pace": pace, "drawn": moved}
     return {"arm": arm, "rate": rate, "seed": seed, **found, "points": [list(point) for point in points]}
 
 

@@ -15,6 +15,8 @@ import adversarial  # noqa: E402
 import age_page  # noqa: E402
 import atoms  # noqa: E402
 import balance  # noqa: E402
+import base_set  # noqa: E402
+import base_set_page  # noqa: E402
 import blackbox  # noqa: E402
 import branches  # noqa: E402
 import branches_slower  # noqa: E402
@@ -83,6 +85,7 @@ import locomotion_page  # noqa: E402
 import loops  # noqa: E402
 import loops_page  # noqa: E402
 import masked  # noqa: E402
+import masked_blocks  # noqa: E402
 import memory  # noqa: E402
 import nearer  # noqa: E402
 import offline  # noqa: E402
@@ -111,6 +114,7 @@ import segments  # noqa: E402
 import self_distilled  # noqa: E402
 import shown  # noqa: E402
 import skills  # noqa: E402
+import staggered  # noqa: E402
 import steered  # noqa: E402
 import stream_scores  # noqa: E402
 import streams  # noqa: E402
@@ -142,6 +146,7 @@ One file a claim: the question, the rule by which it is decided, the command, th
 
 """
 RESOLUTION = {"real": "real", "paid": "paid", "nearness": "nearness", "decisions": "decisions", "seconds": "seconds"}
+STAGGERED = {"nearness": "nearness", "real": "real", "seconds": "seconds"}
 SCARCE = {
     "return": "return",
     "aims of the coder": "coder's",
@@ -336,6 +341,7 @@ def pages() -> dict[str, str]:
         two_modes_page.section(campaign.load(two_modes.RECORD)),
         tuned(proposals, "A choice among a flow's proposals", PROPOSALS),
         gardo_page.section(campaign.load(gardo.RECORD)),
+        base_set_page.section(campaign.load(base_set.RECORD)),
         tuned(drafts, "Candidates in few steps", DRAFTS),
         tuned(branches, "Paths that share their first steps", BRANCHES),
         branches_slower_page.section(campaign.load(branches_slower.RECORD)),
@@ -345,6 +351,7 @@ def pages() -> dict[str, str]:
         tuned(adversarial, "Real samples beside scores", ADVERSARIAL),
         tuned(self_distilled, "One's own samples of one step more", SELF_DISTILLED),
         tuned(streams, "Blocks after one's own blocks", STREAMS),
+        tuned(staggered, "Each scale once more after one's own", STAGGERED),
         tuned(resolution, "Learning on the coarser scales of pictures", RESOLUTION)
         + resolution.same_rate(campaign.load(resolution.RECORD)),
         tuned(forcing, "Streams that learn from a discriminator alone", STREAM_SCORES),
@@ -355,6 +362,7 @@ def pages() -> dict[str, str]:
         tuned(blackbox, "A teacher of which only samples are known", BLACKBOX),
         closed_form_page.section(campaign.load(closed_form.RECORD)),
         tuned(masked, "Tokens of a forward pass", MASKED),
+        tuned(masked_blocks, "Tokens of a forward pass, in blocks", MASKED),
         tuned(reviews, "Masked text that is read again", REVIEWS),
         reward_gradients_page.section(campaign.load(reward_gradients.RECORD)),
         tuned(forecasts, "What a sample earned beyond a forecast", FORECASTS),
