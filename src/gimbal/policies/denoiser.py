@@ -13,8 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gimbal import durable
-from gimbal.composition import FORWARD, SHOWS, STREAMS, Composition, Refusal, Verdict
-from gimbal.composition import FORWARD, STREAMS, Advice, Composition, Refusal, Verdict
+from gimbal.composition import FORWARD, SHOWS, STREAMS, Advice, Composition, Refusal, Verdict
 from gimbal.objectives.base import UPDATE, AbstractObjective
 from gimbal.policies import diffusers, samplers
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family

@@ -18,13 +18,10 @@ from gimbal.runtime.run import Run
 def lightning_rl() -> Run:
     """LightningRL (arXiv:2603.13319): rewards for right answers and for tokens per forward pass, each normalised by itself.
 
-    A likelihood term acts on right answers, and a KL holds to the base. Groups without a right answer, or that do not differ in speed,
-    are dropped. As published, all cells above a confidence of 0.9 are committed together; published blocks are of 32 tokens, here all
-    16 cells are one. On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts. Not shown here:
-    language models of billions of parameters.
     A likelihood term acts on right answers, and a KL holds to the base. Groups without a right answer, or that do not differ in
     speed, are dropped. As published, all cells above a confidence of 0.9 are committed together, in blocks: of 32 tokens there, of a
-    line of the grid here. On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts.
+    line of the grid here. On-policy except for staleness: one update per batch, at a ratio of 1, so the clip never acts. Not shown
+    here: language models of billions of parameters.
     """
     return replace(
         masked_grpo(),
