@@ -1,21 +1,22 @@
 """Streams under deadlines: does a batch that is chosen before each pass serve more frames in time? (after StreamDiffusionV2)
 
-**Setting.** A server on a virtual clock (`runtime/simulate/streams.py`): a frame takes four denoising passes, and a pass over B frames 4 + B
-milliseconds. Viewers ask for ten frames a second in bursts (2 seconds on, 2 off, in the mean); every second one wants each frame within
-60 milliseconds, the others within 300. 20, 40 and 80 viewers, 30 seconds each, of which 20 are about what the server can bear. Frames
-past their deadline are thrown away in all arms.
+**Setting.** A server on a virtual clock (`runtime/simulate/streams.py`): a frame takes four denoising passes, and a pass over B
+frames 4 + B milliseconds. Viewers ask for ten frames a second in bursts (2 seconds on, 2 off, in the mean); every second one wants
+each frame within 60 milliseconds, the others within 300. 20, 40 and 80 viewers, 30 seconds each, of which 20 are about what the
+server can bear. Frames past their deadline are thrown away in all arms.
 
-Arms: *first come*, the B frames that were asked for first; *hopeful*, the same of the frames that would still be in time if all their
-passes were of such a batch; *deadline*, `DeadlineBatch`: the largest batch that its own frames have the time for, chosen anew before
-each pass, with a margin of 0.9 and nothing to tune. B of the first two is the best of 2, 4, 8, 16, 32 and 64 by *in time* on seed 100:
-one B for all three loads, as a server that does not know its load must have. *At its best B* is the same arm with the best B of each load.
+Arms: *first come*, the B frames that were asked for first; *hopeful*, the same of the frames that would still be in time if all
+their passes were of such a batch; *deadline*, `DeadlineBatch`: the largest batch that its own frames have the time for, chosen anew
+before each pass, with a margin of 0.9 and nothing to tune. B of the first two is the best of 2, 4, 8, 16, 32 and 64 by *in time* on
+seed 100: one B for all three loads, as a server that does not know its load must have. *At its best B* is the same arm with the
+best B of each load.
 
-**Figures.** *in time*, the share of all frames that were finished by their deadline, the mean of the three loads; the same of each load;
-*frames a second* in time, of the largest load; *wasted*, the share of that load's passes over frames that were late.
+**Figures.** *in time*, the share of all frames that were finished by their deadline, the mean of the three loads; the same of each
+load; *frames a second* in time, of the largest load; *wasted*, the share of that load's passes over frames that were late.
 
-**Rule.** Seeds 0 to 4. *Choosing batches beats first come*: *deadline* above *first come* in *in time*. *It is the size, not giving up*:
-*deadline* above *hopeful* in *in time*. *It needs no tuning to the load*: *deadline* above *hopeful at its best B*. Each by the interval
-of the difference over all 25 pairs of seeds (exact, 96.8 %: the third from either end).
+**Rule.** Seeds 0 to 4. *Choosing batches beats first come*: *deadline* above *first come* in *in time*. *It is the size, not giving
+up*: *deadline* above *hopeful* in *in time*. *It needs no tuning to the load*: *deadline* above *hopeful at its best B*. Each by
+the interval of the difference over all 25 pairs of seeds (exact, 96.8 %: the third from either end).
 
 **Limits.** A simulation: seconds of a pass are given, not measured, and known to the rule. One server; no pipeline over layers, no
 cache of past frames, no noise that adapts to motion, which are the larger part of that work; no video model.
@@ -95,7 +96,9 @@ def own(runs: Sequence[dict[str, Any]], arm: str) -> dict[str, list[float]]:
         kept = [run for run in runs if (run["arm"], run["batch"]) == (HOPEFUL if arm == BEST else arm, batch)]
         found[name] = [run[name] for seed in SEEDS for run in kept if run["seed"] == seed]
     if arm == BEST:
-        found["in time"] = [statistics.fmean(each) for each in zip(*(found[name] for name in FIGURES[1:4]), strict=True)]
+        found["in time"] = [
+            statistics.fmean(each) for each in zip(*(found[name] for name in FIGURES[1:4]), strict=True)
+        ]
     return found
 
 

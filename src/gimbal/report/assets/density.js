@@ -30,7 +30,7 @@ function densities() {
   $("densities").replaceChildren();
   if (!known.length) return;
   const reach = Math.ceil(known.reduce((most, r) => Math.max(most, Math.abs(r.point[0]), Math.abs(r.point[1])), 0) * 1.001) || 1;
-  $("densities").append(make("h3", "", "Density of the samples"), make("p", "dim", `Of the recorded samples, both axes from -${reach} to ${reach}.`));
+  $("densities").append(make("h3", "", "Density of the samples"), make("p", "", `Of the recorded samples, both axes from -${reach} to ${reach}.`));
   state.runs.forEach((run, i) => {
     const own = known.filter((r) => r.run === i), steps = [...new Set(own.map((r) => r.step))].sort((a, b) => a - b);
     if (!steps.length) return;
@@ -39,7 +39,7 @@ function densities() {
     for (let first = 0; first < steps.length; first += each) {
       const from = steps[first], to = steps[Math.min(first + each, steps.length) - 1], held = own.filter((r) => r.step >= from && r.step <= to);
       const figure = row.appendChild(make("figure"));
-      figure.append(densityOf(held.map((r) => r.point), reach, runColour(i)), make("figcaption", "dim", `${from === to ? `step ${from}` : `steps ${from} to ${to}`} (${held.length})`));
+      figure.append(densityOf(held.map((r) => r.point), reach, runColour(i)), make("figcaption", "", `${from === to ? `step ${from}` : `steps ${from} to ${to}`} (${held.length})`));
     }
   });
 }
