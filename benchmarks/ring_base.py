@@ -1,9 +1,10 @@
 """Trains gimbal-ring, the 2-d flow that the package ships: python benchmarks/ring_base.py DIRECTORY [ring | grid]
 
-Data: eight Gaussians on a circle of radius 2 and a ninth at its centre, a tenth as likely as one of them (``rewards/points.py``);
+Data: eight Gaussians on a circle of radius 4 and a ninth at its centre, a tenth as likely as one of them (``rewards/points.py``);
 with ``grid``, nine in a 3x3 grid, all alike. A diffusers DiT whose samples are one pixel of two channels, without classes: a
 network of two numbers and a time in the layout that every part of the family drives. The flow is that of ``digits_base.py``, x_t =
-(1 - t) x0 + t eps, and the average of the weights over the last steps is kept. About a minute of one core."""
+(1 - t) x0 + t eps, and the average of the weights over the last steps is kept. About a minute of one core.
+"""
 
 from __future__ import annotations
 

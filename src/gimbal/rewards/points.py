@@ -40,9 +40,9 @@ class PointMixture:
 
 
 def mixture(kind: Kind) -> PointMixture:
-    """``ring``: modes 0 to 7 on a circle of radius 4, counter-clockwise from the right, and mode 8 at its centre, a tenth as likely
-    as one of
-    them. ``grid``: nine alike, from (-4, -4) row by row to (4, 4)."""
+    """``ring``: modes 0 to 7 on a circle of radius 4, counter-clockwise from the right, and mode 8 at its centre, a tenth as likely.
+    ``grid``: nine alike, from (-4, -4) row by row to (4, 4).
+    """
     if kind == "ring":
         turn_M = torch.arange(8) * math.pi / 4
         place_M2 = RADIUS * torch.stack([turn_M.cos(), turn_M.sin()], -1)
@@ -103,8 +103,8 @@ class ModeNearness(AbstractSampleReward):
 
 @dataclass(frozen=True, kw_only=True)
 class PointDensity(AbstractSampleReward):
-    """The log-density of the data at a point, in nats: a measure, not a goal, so its weight is 0. Samples of the ring have -2.5 in
-    the mean.
+    """The log-density of the data at a point, in nats: a measure, not a goal, so its weight is 0. The ring's own samples
+    have a mean of -2.6.
 
     Over many points it reports ``distance``, the mean distance to the nearest mode (0.38 of the data); and ``coverage``, the share of
     ``modes`` that have at least 2 in 100 of the points within three standard deviations (0.9).

@@ -3,7 +3,8 @@
 A frame of a live stream takes ``passes`` forward passes of the network, one denoising step each, and is worth nothing after its
 deadline. Frames at different noise levels share a pass, as in ``engines/denoising.py``, which takes L(B) = step_s + B frame_s
 seconds for B frames: a larger batch brings more frames a second, and every frame of it later. The batching rules here are pure; the
-rest is the clock."""
+rest is the clock.
+"""
 
 from __future__ import annotations
 
@@ -109,8 +110,8 @@ class DeadlineBatch(AbstractBatching):
 @dataclass(frozen=True, kw_only=True)
 class Stream:
     """A viewer who asks for a frame every ``period_s``, each due ``deadline_s`` later, in bursts: on for ``on_s`` and off for
-    ``off_s`` seconds
-    in the mean, both exponential. ``off_s`` 0 is a steady stream."""
+    ``off_s`` seconds in the mean, both exponential. ``off_s`` 0 is a steady stream.
+    """
 
     period_s: float = 0.1
     deadline_s: float = 0.2
@@ -135,9 +136,10 @@ class Stream:
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """What came of the frames. ``in_time``: share of all that were asked for; ``frames_per_s``: finished in time, by second;
-    ``wasted``: share
-    of the passes over frames that were not finished in time; ``batch``: frames in the mean pass; ``busy``: share of the time."""
+    """What came of the frames: ``in_time``, the share of all that were asked for; ``frames_per_s``, those finished in time by second;
+    ``wasted``, the share of the passes over frames that were not finished in time; ``batch``, frames in the mean pass; ``busy``, the
+    share of the time that the server computes.
+    """
 
     asked: int
     in_time: float
