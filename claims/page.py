@@ -37,6 +37,7 @@ import control_page  # noqa: E402
 import corrected  # noqa: E402
 import curve  # noqa: E402
 import curve_page  # noqa: E402
+import deadlines  # noqa: E402
 import demo  # noqa: E402
 import demo_page  # noqa: E402
 import distillation  # noqa: E402
@@ -356,6 +357,7 @@ def pages() -> dict[str, str]:
         + resolution.same_rate(campaign.load(resolution.RECORD)),
         tuned(forcing, "Streams that learn from a discriminator alone", STREAM_SCORES),
         searched.section(campaign.load(searched.RECORD)),
+        deadlines.section(campaign.load(deadlines.RECORD)),
         tuned(stream_scores, "Streams distilled by scores that a reward weighs", STREAM_SCORES),
         tuned(joint, "Words and pictures that learn from the picture alone", JOINT)
         + joint.same_rate(campaign.load(joint.RECORD)),

@@ -423,3 +423,25 @@ def test_images_stand_side_by_side_with_their_rewards(browser, tmp_path):
         assert page.locator(".member.chosen").evaluate("node => [...node.parentNode.children].indexOf(node)") == 2
         page.locator("#list .row", has_text="sum:5").first.click()
         until(page, "!document.querySelector('.gallery')")
+
+
+def test_points_are_densities_over_training(browser, tmp_path):
+    """Twelve steps in six windows of two, on one pair of axes; of every run, and none where samples are no points."""
+    rows = [
+        written(step, step, s) | {"point": [3.5 if step > 6 else -3.5, 1.2] if s else [0.0, -0.5]}
+        for step in range(1, 13)
+        for s in range(3)
+    ]
+    runs = [make_run(tmp_path / name, rollouts=rows) for name in ("a", "b")]
+    with opened(browser, "file://" + str(write_report(*runs, path=tmp_path / "both.html"))) as page:
+        assert page.locator(".densities").count() == 2 and page.locator(".densities figure").count() == 12
+        captions = page.locator(".densities").first.locator("figcaption").all_inner_texts()
+        assert captions[0] == "steps 1 to 2 (6)" and captions[-1] == "steps 11 to 12 (6)"
+        assert "from -4 to 4" in page.inner_text("#densities")
+        cells = """[...document.querySelectorAll('.densities figure')].map((f) => [...f.querySelectorAll('rect[fill-opacity]')]
+            .map((r) => ['x', 'y', 'fill-opacity'].map((name) => Number(r.getAttribute(name)))))"""
+        first, *_, last = page.evaluate(cells)[:6]
+        assert sorted(first) == [[2, 12, 1.0], [18, 20, 0.75]] and sorted(last) == [[18, 20, 0.75], [33, 12, 1.0]]
+    run = make_run(tmp_path / "plain", rollouts=[written(1, 0, 0)])
+    with opened(browser, "file://" + str(write_report(run))) as page:
+        assert page.inner_text("#densities") == ""

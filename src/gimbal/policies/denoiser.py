@@ -18,6 +18,7 @@ from gimbal.objectives.base import UPDATE, AbstractObjective
 from gimbal.policies import diffusers, samplers
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
 from gimbal.policies.diffusers import DIFFUSED, DIGITS, SHOWN, STREAM, LoadedParts, NoiseSchedule
+from gimbal.policies.diffusers import DIFFUSED, DIGITS, RING, STREAM, LoadedParts, NoiseSchedule
 from gimbal.policies.lora import LoRA, inject, merged, save_adapter
 from gimbal.policies.paths import NO_LABEL, ODE, PATHS, TRAILING, Paths, PathSampling
 from gimbal.records import AbstractDecisions, AbstractSampling, Task
@@ -265,6 +266,13 @@ class Denoiser(AbstractPolicySpec):
 
     family: ClassVar[Family] = PATHS
     shipped: ClassVar[tuple[str, ...]] = (DIGITS, DIFFUSED, STREAM, SHOWN)
+    network the block before, in a stream of blocks (workflow=Streamed()), by channels whose weights begin at 0 too. A model that was
+    saved with one of them keeps it. ``gimbal-digits-stream`` has history: after a digit it draws another of the same class.
+    ``gimbal-ring`` is a flow of points in the plane: samples of one pixel and two channels.
+    """
+
+    family: ClassVar[Family] = PATHS
+    shipped: ClassVar[tuple[str, ...]] = (DIGITS, DIFFUSED, STREAM, RING)
 
     model: str = DIGITS
     fresh: bool = False

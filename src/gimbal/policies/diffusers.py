@@ -24,6 +24,11 @@ DIGITS, DIFFUSED, STREAM, SHOWN = (
     "gimbal-digits-ddim",
     "gimbal-digits-stream",
     "gimbal-digits-shown",
+DIGITS, DIFFUSED, STREAM, RING = (
+    "gimbal-digits",
+    "gimbal-digits-ddim",
+    "gimbal-digits-stream",
+    "gimbal-ring",
 )  # the models shipped in the package
 NETWORKS = ("transformer", "unet")  # where pipelines keep theirs
 CLASSES = "num_embeds_ada_norm"  # of a transformer

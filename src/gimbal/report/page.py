@@ -23,10 +23,20 @@ from gimbal.report import overview
 from gimbal.report.files import JsonLines
 
 ASSETS = Path(__file__).parent / "assets"
-SCRIPTS = ("base.js", "overview.js", "curves.js", "list.js", "talk.js", "paths.js", "rollouts.js", "main.js")
+SCRIPTS = (
+    "base.js",
+    "overview.js",
+    "curves.js",
+    "density.js",
+    "list.js",
+    "talk.js",
+    "paths.js",
+    "rollouts.js",
+    "main.js",
+)
 DECISIONS = 2_000_000  # most rollout decisions on a page; rollouts.jsonl has all recorded ones
 CHUNK = 20_000  # decisions unpacked together
-INDEX = ("step", "group", "sample", "score", "solved", "stop", "text")
+INDEX = ("step", "group", "sample", "score", "solved", "stop", "text", "point")
 DETAIL = (
     "pieces",
     "scores",

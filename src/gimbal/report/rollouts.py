@@ -85,7 +85,15 @@ def _described(
         "part": _unless_zero(rollout.part_S),  # null: all response
         "turn": _unless_zero(rollout.turn_S),  # null: one turn
         "fork": rollout.fork,  # [sample it forked from, decisions it inherited]; null: it began at the prompt
-    } | {name: x for name, x in (("image", picture(rollout)), ("path", strip(rollout) or filled(rollout, pieces))) if x}
+    } | {name: x for name, x in _made(rollout, pieces).items() if x}
+
+
+def _made(rollout: Rollout, pieces: list[str]) -> dict[str, Any]:
+    return {
+        "image": picture(rollout),
+        "path": strip(rollout) or filled(rollout, pieces),
+        "point": point(rollout),
+    }
 
 
 def _in_episode(episode: Episode, row: Rollout) -> dict[str, Any]:
@@ -129,6 +137,14 @@ def strip(rollout: Rollout) -> str | None:
     length = rollout.length
     shown = sorted({round(place * length / (FRAMES - 1)) for place in range(FRAMES)})
     return _png(made.state_NXD[0, shown], FRAME)
+
+
+def point(rollout: Rollout) -> list[float] | None:
+    """A rollout's sample where it is of two numbers; None where it is not."""
+    made = rollout.decisions
+    if not isinstance(made, _Made) or made.sample_ND[0].numel() != 2:
+        return None
+    return [round(x, 3) for x in made.sample_ND[0].flatten().tolist()]
 
 
 @runtime_checkable

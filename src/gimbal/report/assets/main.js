@@ -1,6 +1,6 @@
 // The page begins; and a live one continues with what its server has read since.
 function take(data, given) {
-  const index = data.rollouts, { run, step, group, sample, score, solved, stop, text, length, chunk, tasks } = index;
+  const index = data.rollouts, { run, step, group, sample, score, solved, stop, text, point, length, chunk, tasks } = index;
   if (data.restart) {
     Object.assign(state, { rollouts: [], groups: new Map(), recorded: 0 });
     chosen = null;
@@ -8,7 +8,7 @@ function take(data, given) {
   Object.assign(state, { runs: data.runs, conclusion: data.conclusion, compared: data.compared, differs: data.differs, marks: data.marks });
   state.recorded += data.recorded;
   for (let i = 0; i < step.length; i++) {
-    const task = tasks[index.task[i]], r = { run: run[i], step: step[i], group: group[i], sample: sample[i], score: score[i], solved: solved[i], stop: stop[i], text: text[i],
+    const task = tasks[index.task[i]], r = { run: run[i], step: step[i], group: group[i], sample: sample[i], score: score[i], solved: solved[i], stop: stop[i], text: text[i], point: point[i],
       length: length[i], task, chunk: chunk[i], detail: given ? given[chunk[i][0]][chunk[i][1]] : null, searched: `${task[1]}\n${text[i]}`.toLowerCase() };
     const key = `${r.run} ${r.step} ${r.group}`;
     state.rollouts.push(r);
@@ -17,6 +17,7 @@ function take(data, given) {
   }
   overview();
   curves();
+  densities();
   if (step.length || data.restart || !$("found").textContent) filter();
   if (!chosen) choose(found.find((r) => !r.solved) ?? found[0]);
 }
