@@ -19,15 +19,11 @@ from gimbal.config.own import out_of_memory
 from gimbal.policies.loading import some
 from gimbal.policies.samplers import wide
 
-DIGITS, DIFFUSED, STREAM, SHOWN = (
+DIGITS, DIFFUSED, STREAM, SHOWN, RING = (
     "gimbal-digits",
     "gimbal-digits-ddim",
     "gimbal-digits-stream",
     "gimbal-digits-shown",
-DIGITS, DIFFUSED, STREAM, RING = (
-    "gimbal-digits",
-    "gimbal-digits-ddim",
-    "gimbal-digits-stream",
     "gimbal-ring",
 )  # the models shipped in the package
 NETWORKS = ("transformer", "unet")  # where pipelines keep theirs
