@@ -45,6 +45,7 @@ STREAMS = "draws an episode block after block, each after the one before"
 FORWARD = "learns from samples, and needs no log-probabilities of steps"
 TELLS_ERRORS = "says how far off its values of single decisions are"
 FOLLOWS = "trains a world on what it foresees of several steps on end"
+ENCODES = "teaches the code that a policy acts on"
 LARGE = "is a model of the size that people pretrain"
 
 
