@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gimbal.composition import ENCODES, Composition, Refusal, Verdict
+from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
 from gimbal.learning.updates.implicit_q import ImplicitQ
@@ -129,6 +130,10 @@ class HistoryBisimulation(AbstractUpdate):
         elif policy.code != self.code:
             yield Refusal(
                 f"policy.code is {policy.code} and update.code {self.code}, which critics read: set both to the same number"
+            )
+        if not isinstance(whole.run.store, Recordings):
+            yield Refusal(
+                "HistoryBisimulation compares recorded single steps that are drawn by chance, which only store='Recordings()' draws"
             )
 
     def models(self) -> dict[str, ModelSpec]:
