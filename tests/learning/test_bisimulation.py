@@ -188,7 +188,7 @@ def test_distances_become_those_of_what_follows():
 
 
 def test_bad_settings_are_refused():
-    with pytest.raises(ValueError, match="code 0, which counts the numbers of a code from 1, and weight 0.1"):
+    with pytest.raises(ValueError, match=r"code 0, which counts the numbers of a code from 1, and weight 0\.1"):
         HistoryBisimulation(inside=INSIDE, code=0)
     with pytest.raises(ValueError, match="weight -1"):
         HistoryBisimulation(inside=INSIDE, weight=-1.0)
