@@ -20,7 +20,7 @@ def bisimulation() -> UpdateRun:
     critic = replace(was.critic, observations=31, bound=1.0)
     return replace(
         base,
-        policy=Encoded(observations=31, actions=1, bound=1.0, normalize=True),
+        policy=Encoded(observations=31, actions=1, bound=1.0),
         tasks=tasks,
         held_out=replace(held, tasks=Gymnasium(environment=tasks.source, seed=2, size=20)),
         store=Recordings(moves=100, minibatch=64),
