@@ -10,8 +10,8 @@ return of 20 held-out episodes, by the last policy's mode.
 **Rates.** Each arm at the better of 1e-3 and 3e-3, one for all its models, by one run of seed 100.
 
 **Rule.** Seeds 0 to 4. An arm is above another if the interval of the difference of their figures, over all 25 pairs of seeds
-(exact, 96.8 %: the third from either end), lies above 0. *Distances help* if *bisimulation* is above *code*; *the method helps* if it is
-above *16 frames*; *a history longer than it need be does harm* if *2 frames* is above *16 frames*.
+(exact, 96.8 %: the third from either end), lies above 0. *Distances help* if *bisimulation* is above *code*; *the method helps* if it
+is above *16 frames*; *a history longer than it need be does harm* if *2 frames* is above *16 frames*.
 
 **Limits.** One task, one data set, one weight, two rates. Without distances, *code* and *16 frames* differ in the encoder and in that
 the policy's loss does not teach it. The paper's tasks (gridworlds, ViZDoom, Wordle) are not these. Four arms are compared in three ways
