@@ -70,6 +70,7 @@ WORLDS = {
     ("gymnasium", f"environments/{name}.py")
     for name in (
         "bounded_cart",
+        "hidden_cart",
         "coupled_bandit",
         "hypergrid",
         "merging",
