@@ -72,6 +72,7 @@ WORLDS = {
     for name in (
         "bounded_cart",
         "coop_line",
+        "hidden_cart",
         "coupled_bandit",
         "held",
         "hypergrid",

@@ -274,6 +274,7 @@ def test_data_are_made_alike_twice(name, monkeypatch):
     short = {
         "gimbal/maze/stitch-v0": lambda: behaviors.stitch(5),
         "gimbal/merging/random-v0": lambda: behaviors.steady(3),
+        "gimbal/cart/hidden-v0": lambda: behaviors.wandering(3),
     }
     rules = {"random": behaviors.at_random, "medium": behaviors.MEDIUM, "expert": behaviors.EXPERT}
     quality = name.split("/")[-1].removesuffix("-v0")

@@ -790,6 +790,14 @@ MECHANISMS: dict[str, Mechanism] = {
         .exactly(),
         policy=above("balance/spread").by(policy=replace(recipes.function("famo2o")().policy, low=1.0, high=1.0)),
     ),
+    "bisimulation": of(
+        "iql",
+        2,
+        sooner=FEW_RECORDED,
+        weight=above("bisimulation/loss")
+        .by(update=replace(recipes.function("bisimulation")().update, weight=0.0))
+        .exactly(),
+    ),
     "fisor": of(
         "sac",
         2,

@@ -101,6 +101,7 @@ from gimbal.recipes.papers.distillation.dmd2 import dmd2
 from gimbal.recipes.papers.distillation.dmd2_gan import dmd2_gan
 from gimbal.recipes.papers.distillation.stream_r1 import stream_r1
 from gimbal.recipes.papers.offline.bc import bc
+from gimbal.recipes.papers.offline.bisimulation import bisimulation
 from gimbal.recipes.papers.offline.cdsa import cdsa
 from gimbal.recipes.papers.offline.coflow import coflow
 from gimbal.recipes.papers.offline.cql import cql
@@ -232,6 +233,14 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     "the values of sets of actions, and SquashedGaussian has none": replace(sequoia(), policy=sac().policy),
     "LeastValues is played and not trained": replace(dqn(), policy=LeastValues(beside=("model",))),
     r"no density of real actions: policy='Gaussian": replace(iql(), policy=td3().policy),
+    r"the code that a policy acts on, and Gaussian has none: policy='Encoded.*begin with iql": replace(
+        bisimulation(), policy=replace(iql().policy, observations=31)
+    ),
+    "policy.code is 4 and update.code 8": replace(bisimulation(), policy=replace(bisimulation().policy, code=4)),
+    r"compares recorded single steps.*only store='Recordings": replace(bisimulation(), store=Once()),
+    "a code that its critics teach, and BehaviorCloning teaches none: begin with bisimulation": replace(
+        bisimulation(), update=bc().update
+    ),
     r"and Gaussian is one policy: policy='Balanced": replace(famo2o(), policy=iql().policy),
     "draws actions without a density, which BehaviorCloning learns by": replace(bc(), policy=fql().policy),
     "reads its noise, and SquashedGaussian reads none": replace(fql(), policy=cql().policy),

@@ -16,6 +16,7 @@ from gimbal.ops import philox, stable_hash
 
 CART = "gimbal.environments.bounded_cart:BoundedCart"
 LINE = "gimbal.environments.coop_line:CoopLine"
+HIDDEN = "gimbal.environments.hidden_cart:HiddenCart"
 PENDULUM, MAZE = "Pendulum-v1", "gimbal.environments.point_maze:PointMaze"
 Rule = Callable[[Float[np.ndarray, " O"], np.random.Generator], Float[np.ndarray, " A"]]
 
@@ -137,6 +138,24 @@ def cart(episodes: int = 500) -> Recording:
     return Recording(source=CART, episodes=tuple(one(number) for number in range(episodes)))
 
 
+def wandering(episodes: int = 20, frames: int = 16) -> Recording:
+    """Pushes a cart, whose speed is hidden, by forces drawn at random, a new one in three steps of ten: no episode stands still."""
+    source = f"{HIDDEN}@frames={frames}"
+    world = opened(source)
+
+    def one(number: int) -> RecordedEpisode:
+        held = [0.0]
+
+        def rule(seen: Float[np.ndarray, " O"], draws: np.random.Generator) -> Float[np.ndarray, " 1"]:
+            if draws.random() < 0.3:
+                held[0] = draws.uniform(-1, 1)
+            return np.array(held)
+
+        return _played(world, rule, ("hidden cart", number))
+
+    return Recording(source=source, episodes=tuple(one(number) for number in range(episodes)))
+
+
 def merging() -> Recording:
     from gimbal.environments.merging_plans import plans
 
@@ -178,6 +197,7 @@ MADE: Mapping[str, Callable[[], Recording]] = {
     "gimbal/pendulum/mixed-v0": _mixed,
     "gimbal/maze/stitch-v0": stitch,
     "gimbal/cart/bounds-v0": cart,
+    "gimbal/cart/hidden-v0": wandering,
     "gimbal/merging/plans-v0": merging,
     "gimbal/merging/random-v0": steady,
     "gimbal/line/partings-v0": line,

@@ -24,6 +24,8 @@ class Minari(AbstractTasks):
     ``gimbal/pendulum/random-v0``, ``medium-v0``, ``expert-v0``, ``mixed-v0``, ``gimbal/maze/stitch-v0``,
     ``gimbal/merging/plans-v0``, ``gimbal/merging/random-v0``, ``gimbal/line/partings-v0`` of several agents, and
     ``gimbal/cart/bounds-v0``, which tells costs (``infos/cost``). Nothing is downloaded.
+    ``gimbal/merging/plans-v0``, ``gimbal/merging/random-v0``, ``gimbal/cart/hidden-v0`` and ``gimbal/cart/bounds-v0``, which tells
+    costs (``infos/cost``). Nothing is downloaded.
 
     An episode that ends with a termination has nothing after it; one that is cut off has, and values look beyond its end.
     """

@@ -17,6 +17,7 @@ from gimbal.critics.actions import ActionValues
 from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
 from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, counted_of, means, steps_of
 from gimbal.policies.control import AbstractControlPolicy
+from gimbal.policies.encoded import Encoded
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.records import TrainBatch
@@ -75,7 +76,8 @@ class AbstractImplicitQ(AbstractOffPolicy):
         with torch.no_grad():
             reward_K, discount_K = self.backed(batch)
             target_K = reward_K + discount_K * models[VALUE](policy.normal(counted(steps.next_NSO)))[:, 0]
-        q_KM = models[CRITIC](normal_KO, action_KA)
+        # Read again: an encoder is the policy's, which has moved.
+        q_KM = models[CRITIC](policy.normal(seen_KO), action_KA)
         apart_K = (q_KM - target_K[:, None]).square().sum(-1)
         yield Loss(
             of=(CRITIC,),
@@ -115,7 +117,7 @@ class ImplicitQ(AbstractImplicitQ):
             raise ValueError(f"ImplicitQ has beta {self.beta} (0 or above) and most {self.most} (above 0)")
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
-        if not whole.has(Gaussian) and not whole.has(SquashedGaussian):
+        if not whole.has(Gaussian, SquashedGaussian, Encoded):
             yield Refusal(
                 f"ImplicitQ makes recorded actions likelier, and {type(whole.run.policy).__name__} has no density of real actions: "
                 "policy='Gaussian(observations=..., actions=...)'"
