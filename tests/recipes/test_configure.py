@@ -356,3 +356,11 @@ def test_tasks_that_one_environment_solves_bring_it_along(name):
     kept = recipes.load("terminal", word | {"workflow.tool": "Calculator()"})
     assert type(kept.workflow.tool).__name__ == "Calculator"
     assert recipes.load("terminal", {"tasks": "Chores()"}).workflow == before.workflow
+
+
+def test_rows_within_tasks_are_tasks_of_ones_own_too(tmp_path):
+    """seg_atp with a user's proofs was evaluated on the recipe's theorems, without a word."""
+    (tmp_path / "proofs.jsonl").write_text('{"prompt": "? p -> p", "states": ["? p -> p"], "tactics": ["intro a"]}\n')
+    told: list[str] = []
+    run = recipes.load("seg_atp", {"tasks.tasks": str(tmp_path / "proofs.jsonl")}, told.append)
+    assert run.held_out is None and "no held-out evaluation" in told[0]

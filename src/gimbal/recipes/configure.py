@@ -35,6 +35,7 @@ from gimbal.workflows.agent import Agent
 from gimbal.workflows.demonstrated import Demonstrated
 
 LEARNED = ("policy", "critic", "reference", "update")  # where parts have the sizes of the environment
+OWN_TASKS = {"tasks", "tasks.tasks"}  # the second: of what cuts, filters or wraps others
 READ_BY = ("prompt", "answer", "answer_after", "system", "chat")  # fields of Dataset that determine how a row is read
 
 
@@ -62,8 +63,8 @@ def configured(
         changes = _with_agent(changes)
     changes = _weighted(changes)
     if (
-        "tasks" in changes
-        and not isinstance(short(changes["tasks"]), Minari)
+        changes.keys() & OWN_TASKS
+        and not isinstance(short(changes.get("tasks", "")), Minari)
         and run.held_out is not None
         and not _evaluated(changes)
     ):

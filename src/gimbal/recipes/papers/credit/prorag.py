@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from gimbal.advantages.shapings.step_blended import StepBlended
 from gimbal.recipes.papers.agents.terminal import terminal
+from gimbal.rewards.paid import Paid
 from gimbal.rewards.solution_turns import SolutionTurns
 from gimbal.runtime.run import Run
 
@@ -18,7 +19,7 @@ def prorag() -> Run:
     assert run.held_out is not None
     return replace(
         run,
-        rewards=(SolutionTurns(),),
+        rewards=(Paid(), SolutionTurns()),
         held_out=replace(run.held_out, rewards=()),
         shaping=(StepBlended(scores="score/right_turns"),),
     )
