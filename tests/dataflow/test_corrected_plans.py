@@ -11,7 +11,7 @@ pytest.importorskip("gymnasium")
 from gimbal.dataflow.replay.corrected_plans import CorrectedPlans
 from gimbal.environments.gym import Environment
 from gimbal.environments.merging import FASTEST, STEP
-from gimbal.environments.merging_plans import AHEAD, PLANS, MergingPlans, pushes_of
+from gimbal.environments.merging_plans import AHEAD, PLANS, MergingPlans, plans, pushes_of
 from gimbal.environments.recording import RecordedEpisode, Recording
 from gimbal.records import Task
 
@@ -123,11 +123,59 @@ def test_what_cannot_be_tried_again_is_told_and_another_environment_refused():
     assert "the data tell costs" in CorrectedPlans().unfit(of(costly))
     assert "has no method replanned" in CorrectedPlans().unfit(pendulum())
     assert "name no environment" in CorrectedPlans().unfit(replace(of(episode), source=""))
-    with pytest.raises(ValueError, match="cannot be tried in another environment"):
+    assert "pays" in CorrectedPlans().unfit(plans(2)), "the logs are of other drivers, who pay in another way"
+    assert "in step 0 of episode 0" in CorrectedPlans().unfit(replace(of(episode), source=f"{PLANS}@latch=2"))
+    narrow = replace(episode, action_SA=episode.action_SA[:, :3])
+    assert "3 real actions, and" in CorrectedPlans().unfit(of(narrow))
+    with pytest.raises(ValueError, match="cannot be tried again, as .* is recorded .by another environment"):
         CorrectedPlans()(replace(of(episode), source=f"{PLANS}@latch=2"))
     crashed = next(e for n in range(40) if (e := played(n, drawn(n))).terminated)
     with pytest.raises(ValueError, match="record a better policy"):
         CorrectedPlans(factors=())(of(crashed))
+
+
+class Replanning(MergingPlans):
+    """It answers otherwise, and writes into what it is given."""
+
+    answer = staticmethod(lambda plan: plan)
+
+    def replanned(self, plan, factor):
+        plan *= factor
+        return self.answer(plan)
+
+
+def of_own(monkeypatch, answer):
+    monkeypatch.setattr(Replanning, "answer", staticmethod(answer))
+    source = f"{__name__}:Replanning"
+    safe = next(e for n in range(40) if not (e := played(n, drawn(n), source)).terminated)
+    return Recording(source=source, episodes=(safe,))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda plan: plan[:3], r"a ndarray of shape \[3\]"),
+        (lambda plan: plan * np.nan, "a plan with nan or inf"),
+        (lambda plan: None, "None"),
+        (lambda plan: "fast", "'fast'"),
+        (lambda plan: 1.0, "1.0"),
+    ],
+)
+def test_an_environment_that_returns_no_plan_is_told(monkeypatch, answer, said):
+    with pytest.raises(ValueError, match=rf"Replanning\.replanned returned {said}; it must return a plan like the one"):
+        CorrectedPlans()(of_own(monkeypatch, answer))
+
+
+def test_recorded_plans_stay_as_they_are_and_what_is_kept_is_what_is_played(monkeypatch):
+    recording = of_own(monkeypatch, lambda plan: plan + 7)
+    before = recording.episodes[0].action_SA.copy()
+    monkeypatch.setattr(Replanning, "answer", staticmethod(lambda plan: 40 * plan))
+    found, _ = CorrectedPlans(factors=(0.0, 2.0))(recording)
+    assert np.array_equal(recording.episodes[0].action_SA, before)
+    assert max(np.abs(one.action_SA).max() for one in found.episodes) <= 1
+    world = Environment(recording.source)
+    world.reset(Task(id="", source=recording.source, seed=recording.episodes[0].seed), 0)
+    assert np.array_equal(world.replanned(before[0], 2.0), np.clip(80 * before[0], -1, 1))
 
 
 def pendulum():

@@ -1,5 +1,9 @@
 """An environment that shows the last action, and when a decision is due."""
 
+import inspect
+import math
+import re
+
 import gymnasium
 import numpy as np
 import pytest
@@ -45,13 +49,21 @@ def test_the_environment_inside_is_set_by_the_name():
 @pytest.mark.parametrize(
     ("env", "every", "said"),
     [
-        (BoundedCart(), 0, "Held.every is 0; it is how many steps a decision holds, at least 1"),
+        (BoundedCart(), 0, "Held.every is 0; it is how many steps a decision holds, a whole number of at least 1"),
         (gymnasium.make("CartPole-v1"), 2, "takes Discrete"),
     ],
 )
 def test_wrong_settings_are_refused(env, every, said):
     with pytest.raises(ValueError, match=said):
         Held(env, every)
+
+
+@pytest.mark.parametrize("every", [2.5, 3.0, math.inf, math.nan, True, "10", None])
+def test_what_is_no_whole_number_of_steps_is_refused(every):
+    init = inspect.unwrap(Held.__init__)  # as users have it: tests check types before
+    with pytest.raises(ValueError, match=re.escape(f"Held.every is {every!r}; it")):
+        init(object.__new__(Held), BoundedCart(), every)
+    assert Held(BoundedCart(), 3).every == 3
 
 
 def test_a_fragile_cart_ends_where_it_is_too_far_out():

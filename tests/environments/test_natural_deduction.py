@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 
+from gimbal.environments import natural_deduction
 from gimbal.environments.natural_deduction import NaturalDeduction, Theorems, applied, parts, proof, read, written
 from gimbal.records import Task
 
@@ -90,6 +91,23 @@ def test_held_out_theorems_are_new_by_whatever_letters():
     both = [{named(Theorems(size=300, split=split)[n].prompt) for n in range(300)} for split in ("train", "held_out")]
     assert not both[0] & both[1] and min(map(len, both)) > 250
     assert Theorems(seed=1)[0].prompt != Theorems(seed=0)[0].prompt
+
+
+def test_where_no_such_proof_is_found_it_is_told(monkeypatch):
+    monkeypatch.setattr(natural_deduction, "TRIES", 50)
+    with pytest.raises(ValueError, match="proof of 60 to 70 tactics among 50 goals: set a smaller least"):
+        Theorems(least=60, most=70)[0]
+
+
+@pytest.mark.parametrize("settings", [{"least": 2.5}, {"most": True}, {"most": 1e9}, {"size": "9"}, {"size": 10.0}, {"seed": None}])
+def test_settings_that_are_no_whole_numbers_are_refused(settings):
+    ((name, value),) = settings.items()
+    made = object.__new__(Theorems)  # as users make it: tests check types before
+    vars(made).update({**vars(Theorems()), **settings})
+    with pytest.raises(ValueError, match=rf"Theorems.{name} is {value!r}; it must be a whole number"):
+        made.__post_init__()
+    with pytest.raises(ValueError, match="Theorems.size is 0"):
+        Theorems(size=0)
 
 
 @pytest.mark.parametrize("text", ["p", "p,?q", ">p?q", "p?", "pq?p", "p?x", "", "p?q;"])

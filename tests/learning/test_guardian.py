@@ -108,6 +108,18 @@ def wrong(next_KO):
     return next_KO[:, 0]
 
 
+def wide(next_KO):
+    return next_KO[:, :1] > 0.5
+
+
+def listed(next_KO):
+    return [True]
+
+
+def writes(next_KO):
+    return far(next_KO.zero_())
+
+
 def test_a_step_that_breaks_the_limit_costs_its_penalty_wherever_it_is_from():
     spec = replace(GUARDED, guard=Guardian(price=0.0, unsafe=far, penalty=4.0))
     assert spec.guard.unsafe == "test_guardian:far"
@@ -123,11 +135,22 @@ def test_a_step_that_breaks_the_limit_costs_its_penalty_wherever_it_is_from():
 
 
 def test_a_rule_that_answers_otherwise_is_refused():
-    learner = learner_of(replace(GUARDED, guard=Guardian(unsafe=wrong)))
-    with pytest.raises(
-        ValueError, match=r"guard\.unsafe returned torch.float32 for 2 observations; it must return a bool tensor"
+    for rule, said in (
+        (wrong, r"torch.float32 of shape \[2\]"),
+        (wide, r"torch.bool of shape \[2, 1\]"),
+        (listed, r"\[True\]"),
     ):
-        learner.update._imagined(learner.models, ready(learner, drawn()))
+        learner = learner_of(replace(GUARDED, guard=Guardian(unsafe=rule)))
+        with pytest.raises(ValueError, match=rf"returned {said} for 2 observations; it must return a bool tensor of shape \[2\]"):
+            learner.update._imagined(learner.models, ready(learner, drawn()))
+
+
+def test_a_rule_that_writes_into_the_observations_changes_none():
+    seen = {}
+    for rule in (far, writes):
+        learner = learner_of(replace(GUARDED, guard=Guardian(price=0.0, unsafe=rule, penalty=0.0)))
+        seen[rule] = learner.update._imagined(learner.models, ready(learner, drawn())).decisions.next_NSO
+    assert torch.equal(seen[far], seen[writes])
 
 
 def test_without_a_price_rewards_are_as_they_are():

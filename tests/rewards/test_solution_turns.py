@@ -26,6 +26,8 @@ COLUMNS = {"programs": [LOOK, WORK]}
         (f"So: ${LOOK}nk", 0),
         ("<answer>47</answer>", 0),
         ("", 0),
+        (f"${LOOK};x=1nk${WORK}47<answer>47</answer>", 3),  # nothing tells where a call ends
+        (f"${LOOK}$5${WORK}47<answer>47</answer>", 1),  # what was printed looks like a call
     ],
 )
 def test_by_hand(group_of, text, right):
@@ -51,6 +53,13 @@ def test_what_only_measures_leaves_the_return_of_the_environment(group_of):
     assert [episode.earned for episode in weighed.episodes] == expected and pack(
         [weighed]
     ).return_N.tolist() == expected
+
+
+@pytest.mark.parametrize("column", [LOOK, {LOOK: WORK}, [1, 2], 7, [LOOK, ""], [" "], [LOOK, None], {LOOK}])
+def test_a_solution_that_is_no_list_of_calls_is_refused(group_of, column):
+    with pytest.raises(ValueError, match="column 'programs', which is .* in task t1: give it a list of texts"):
+        SolutionTurns().accepts(group_of("", columns={"programs": column}).task)
+    SolutionTurns().accepts(group_of("", columns={"programs": (LOOK, WORK)}).task)
 
 
 def test_tasks_without_a_solution_and_calls_without_a_beginning_are_refused(group_of):

@@ -110,6 +110,7 @@ from gimbal.recipes.papers.offline.fisor import fisor
 from gimbal.recipes.papers.offline.fql import fql
 from gimbal.recipes.papers.offline.idql import idql
 from gimbal.recipes.papers.offline.iql import iql
+from gimbal.recipes.papers.offline.ogsrl import ogsrl
 from gimbal.recipes.papers.offline.synther import synther
 from gimbal.recipes.papers.offline.trajectory_diffuser import trajectory_diffuser
 from gimbal.rewards.debate import Debated
@@ -323,6 +324,12 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     r"what was decided and what was done: store='Transitions\(\)', with n=1": replace(bresa(), store=Transitions(n=3)),
     r"goes on with the last action, and Pendulum-v1 shows none: .*set tasks\.environment=": replace(
         bresa(), tasks=sac().tasks
+    ),
+    "update.unsafe is the limit of gimbal's own cart, and Pendulum-v1 is another.*set update.unsafe=file.py:function": replace(
+        bresa(), tasks=replace(bresa().tasks, environment="Pendulum-v1")
+    ),
+    "update.guard.unsafe is the limit of gimbal's own cart, and Pendulum-v1 is another.*set update.guard.unsafe=": replace(
+        ogsrl(), tasks=iql().tasks
     ),
     "its hidden is .64, 64. where update.critic.hidden is .8,.: set both alike": replace(
         bresa(), update=replace(bresa().update, critic=replace(bresa().update.critic, hidden=(8,)))

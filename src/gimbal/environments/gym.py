@@ -254,8 +254,21 @@ class Environment(AbstractEnvironment):
         return self._env.has_wrapper_attr("replanned")
 
     def replanned(self, plan_A: Float[np.ndarray, " A"], factor: float) -> Float[np.ndarray, " A"]:
-        """The plan from here at ``factor`` times its speeds, by the environment's own ``replanned(plan, factor)``."""
-        return np.asarray(self._env.get_wrapper_attr("replanned")(plan_A, factor), np.float32)
+        """The plan from here at ``factor`` times its speeds, by the environment's own ``replanned(plan, factor)``; clipped to the
+        bounds, as it is played."""
+        answer = self._env.get_wrapper_attr("replanned")(plan_A.copy(), factor)
+        try:
+            found_A = np.asarray(answer, np.float32)
+        except (TypeError, ValueError):  # no numbers, or not as many in each row
+            found_A = np.zeros(0, np.float32)
+        if found_A.shape != plan_A.shape or not np.isfinite(found_A).all():
+            what = "a plan with nan or inf" if found_A.shape == plan_A.shape and answer is not None else told(answer)
+            raise ValueError(
+                f"{self.source}.replanned returned {what}; it must return a plan like the one it was given, of shape "
+                f"{list(plan_A.shape)}, with finite numbers"
+            )
+        low, high = (np.reshape(limit, -1) for limit in self._bounds or (-np.inf, np.inf))
+        return np.minimum(np.maximum(found_A, low), high).astype(np.float32)
 
     def close(self) -> None:
         self._env.close()

@@ -15,6 +15,7 @@ from gimbal.records import Task
 LETTERS, CONNECTIVES = "pqr", "&|>"
 GOAL, BETWEEN = "?", ";"  # behind the hypotheses of a goal, and between goals
 DEEPEST = 3  # choices on a path of a theorem's own proof
+TRIES = 50_000  # goals that are drawn for one theorem
 
 Goal = tuple[tuple[str, ...], str]  # hypotheses, and what follows from them
 
@@ -176,6 +177,11 @@ class Theorems(AbstractGenerated):
     size: int = 1_000_000
 
     def __post_init__(self) -> None:
+        for name in ("least", "most", "size", "seed"):
+            if isinstance(value := vars(self)[name], bool) or not isinstance(value, int):
+                raise ValueError(f"Theorems.{name} is {value!r}; it must be a whole number, such as {vars(Theorems)[name]}")
+        if self.size < 1:
+            raise ValueError(f"Theorems.size is {self.size}; it is how many theorems there are, at least 1")
         if not 1 <= self.least <= self.most:
             raise ValueError(f"Theorems has proofs of {self.least} to {self.most} tactics; expected 1 <= least <= most")
 
@@ -189,12 +195,16 @@ class Theorems(AbstractGenerated):
 def _theorem(name: str, least: int, most: int, split: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is open before each tactic of a proof, and the tactics."""
     rng = Random(name)
-    while True:
+    for _ in range(TRIES):
         known = dict.fromkeys(_drawn(rng, rng.randint(0, 2)) for _ in range(rng.randint(2, 4)))
         goal = (tuple(known), _drawn(rng, rng.randint(0, 2)))
         tactics = proof(goal, DEEPEST)
         if tactics and least <= len(tactics) <= most and _split(goal) == split:
             break
+    else:
+        raise ValueError(
+            f"Theorems found none with a proof of {least} to {most} tactics among {TRIES:,} goals: set a smaller least, or a larger most"
+        )
     states, goals = [], (goal,)
     for tactic in tactics:
         states.append(written(goals))

@@ -12,22 +12,49 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.config.own import told
 from gimbal.config.parts import label, resolve
+from gimbal.environments.gym import Gymnasium, opened
+from gimbal.environments.minari import Minari
 from gimbal.policies.control import Steps
 
+CART, LIMIT = (f"gimbal.environments.bounded_cart:{name}" for name in ("BoundedCart", "out_of_bounds"))
 MOST, PART = 2_000, 4_096  # products, whose matrix is inverted; rows whose products are held at a time
 
 
 def broken(rule: Callable[..., Any], steps: Steps, name: str) -> Bool[Tensor, "N S"]:
     """Which steps break the limit of this rule, a user's function of next observations that ``name`` names."""
     next_KO = steps.next_NSO.flatten(0, 1)
-    found = rule(next_KO)
+    found = rule(next_KO.clone())
     if not isinstance(found, Tensor) or found.shape != next_KO.shape[:1] or found.dtype != torch.bool:
-        kind = getattr(found, "dtype", type(found).__name__)
+        kind = f"{found.dtype} of shape {list(found.shape)}" if isinstance(found, Tensor) else told(found)
         raise ValueError(
-            f"{name} returned {kind} for {len(next_KO)} observations; it must return a bool tensor, one for each"
+            f"{name} returned {kind} for {len(next_KO)} observations; it must return a bool tensor of shape [{len(next_KO)}], one for "
+            "each"
         )
     return found.view(steps.shape) & steps.real_NS
+
+
+def misplaced(unsafe: str, name: str, whole: Composition) -> Iterator[Verdict]:
+    """Where the limit is that of gimbal's own cart, and the run is about something else, of which it would read the first number."""
+    tasks = whole.run.tasks
+    if unsafe != LIMIT or not isinstance(tasks, Gymnasium | Minari) or _of_cart(tasks.source):
+        return
+    yield Refusal(
+        f"{name} is the limit of gimbal's own cart, and {tasks.source or 'what is recorded'} is another environment: set "
+        f"{name}=file.py:function of its next observations"
+    )
+
+
+def _of_cart(source: str) -> bool:
+    if not source:
+        return False
+    try:
+        env = opened(source)
+    except ValueError:  # it is not to be had here
+        return False
+    return any(f"{kind.__module__}:{kind.__qualname__}" == CART for kind in type(env.unwrapped).__mro__)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,9 @@ class SolutionTurns(AbstractReward):
     turn is right if all calls are, and it answers the task between ``opening`` and ``closing``. For advantages.StepBlended, which
     credits turns, in place of a process reward model that is trained on searches (ProRAG, arXiv:2601.21912).
 
-    For tasks with one way to solve them, and policies that write calls in one way: another way to the same end counts as wrong.
+    For tasks with one way to solve them, and policies that write calls in one way: another way to the same end counts as wrong. What
+    is called and what it printed stand in one text, so that a call that goes on behind the item counts too, and ``calls`` in what is
+    printed looks like a call: give it a sign that your tasks do not print.
 
     - the solution, then its answer: the number of turns. Another first turn: 0.
     """
@@ -45,6 +47,12 @@ class SolutionTurns(AbstractReward):
             raise ValueError(
                 f"SolutionTurns compares turns with the task's column {self.solution!r}, which task {task.id} lacks: give the calls "
                 "that solve it, in order, or name another column in solution"
+            )
+        steps = task.columns[self.solution]
+        if not isinstance(steps, list | tuple) or not all(isinstance(step, str) and step.strip() for step in steps):
+            raise ValueError(
+                f"SolutionTurns compares turns with the task's column {self.solution!r}, which is {steps!r:.60} in task {task.id}: "
+                "give it a list of texts, the calls that solve it, in order, none of them empty"
             )
 
     def __call__(self, group: Group) -> list[float | None]:

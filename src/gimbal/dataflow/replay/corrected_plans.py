@@ -72,25 +72,23 @@ class CorrectedPlans(AbstractPart):
         with closing(Environment(recording.source)) as world:
             if not world.replans:
                 return f"{recording.source} has no method replanned(plan, factor), which drives a plan at other speeds"
-        return ""
+            if world.interface != recording.interface:
+                return f"the data have {recording.interface}, and {recording.source} has {world.interface}"
+            _begun(world, recording, 0)
+            return _unlike(world.step(recording.episodes[0].action_SA[0]), recording, 0, 0)
 
     def __call__(self, recording: Recording) -> tuple[Recording, dict[str, float]]:
         found: list[RecordedEpisode] = []
         corrected, longest = 0, max(episode.length for episode in recording.episodes)
         with closing(Environment(recording.source)) as world:
             for number, episode in enumerate(recording.episodes):
-                assert episode.seed is not None, "a run is refused whose data have no seeds"
-                world.reset(Task(id=str(number), source=recording.source, seed=episode.seed), 0)
+                _begun(world, recording, number)
                 for step, plan_A in enumerate(episode.action_SA):
                     better = self._better(world, episode, step, longest)
                     corrected += better is not None
                     moment = world.step(plan_A)
-                    if abs(moment.reward - float(episode.reward_S[step])) > LIKE:
-                        raise ValueError(
-                            f"{recording.source} pays {moment.reward:g} in step {step} of episode {number}, and "
-                            f"{episode.reward_S[step]:g} is recorded: plans cannot be tried in another environment, or where more "
-                            "is drawn than its seed says"
-                        )
+                    if why := _unlike(moment, recording, number, step):
+                        raise ValueError(f"plans cannot be tried again, as {why}: set store.corrections=none")
                     if better is not None:
                         found.append(better)
                     elif not episode.terminated:
@@ -122,6 +120,24 @@ class CorrectedPlans(AbstractPart):
             elif total > most:
                 most, best = total, _step(episode.observation_SO[step], plan_A, first)
         return best
+
+
+def _begun(world: Environment, recording: Recording, number: int) -> None:
+    """The episode of this number from its beginning."""
+    seed = recording.episodes[number].seed
+    assert seed is not None, "a run is refused whose data have no seeds"
+    world.reset(Task(id=str(number), source=recording.source, seed=seed), 0)
+
+
+def _unlike(moment: Moment, recording: Recording, number: int, step: int) -> str:
+    """How what a step pays again differs from what is recorded; "" if it does not."""
+    recorded = float(recording.episodes[number].reward_S[step])
+    if abs(moment.reward - recorded) <= LIKE:
+        return ""
+    return (
+        f"{recording.source} pays {moment.reward:g} in step {step} of episode {number} and {recorded:g} is recorded (by another "
+        "environment, or one in which more is drawn than its seed says)"
+    )
 
 
 def _step(seen_O: Float[np.ndarray, " O"], plan_A: Float[np.ndarray, " A"], moment: Moment) -> RecordedEpisode:

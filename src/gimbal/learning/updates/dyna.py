@@ -15,7 +15,7 @@ from gimbal import ops
 from gimbal.composition import FOLLOWS, Composition, Refusal, Verdict
 from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import FRESH, MOVE
-from gimbal.learning.guardian import Guardian, Supported
+from gimbal.learning.guardian import Guardian, Supported, misplaced
 from gimbal.learning.optimization import Optimization
 from gimbal.learning.updates.base import AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
 from gimbal.learning.updates.model_learning import fitting, foreseen, fresh, refining, single_steps
@@ -97,6 +97,8 @@ class Dyna(AbstractUpdate):
         return frozenset({FOLLOWS})
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
+        if self.guard is not None:
+            yield from misplaced(str(self.guard.unsafe), "update.guard.unsafe", whole)
         if isinstance(whole.run.store, Recordings):  # whose rows are single steps, all there from the first on
             return
         yield from single_steps(self, whole, self.world)

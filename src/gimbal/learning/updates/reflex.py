@@ -17,7 +17,7 @@ from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.environments.gym import Gymnasium
 from gimbal.environments.held import holds
-from gimbal.learning.guardian import broken
+from gimbal.learning.guardian import broken, misplaced
 from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.model_learning import fresh
 from gimbal.learning.updates.off_policy import (
@@ -127,6 +127,7 @@ class ReflexActorCritic(AbstractOffPolicy):
                 "policy='Reflexive(observations=..., actions=..., bound=...)'"
             )
             return
+        yield from misplaced(str(self.unsafe), "update.unsafe", whole)
         if not isinstance(store, Transitions) or store.n > 1 or store.prior is not None:
             yield Refusal(
                 "ReflexActorCritic learns from single steps that tell what was decided and what was done: store='Transitions()', with "
