@@ -99,7 +99,9 @@ def test_where_no_such_proof_is_found_it_is_told(monkeypatch):
         Theorems(least=60, most=70)[0]
 
 
-@pytest.mark.parametrize("settings", [{"least": 2.5}, {"most": True}, {"most": 1e9}, {"size": "9"}, {"size": 10.0}, {"seed": None}])
+@pytest.mark.parametrize(
+    "settings", [{"least": 2.5}, {"most": True}, {"most": 1e9}, {"size": "9"}, {"size": 10.0}, {"seed": None}]
+)
 def test_settings_that_are_no_whole_numbers_are_refused(settings):
     ((name, value),) = settings.items()
     made = object.__new__(Theorems)  # as users make it: tests check types before

@@ -66,7 +66,10 @@ def test_a_segment_ends_where_the_number_of_goals_changes_and_nowhere_else():
         ({"states": None}, "its column states is None"),
         ({"tactics": "simp"}, "its column tactics is 'simp'"),
         ({"tactics": [], "states": []}, "0 states and 0 tactics"),
-        ({"tactics": ["", "constructor", "simp", "rw [c]", "linarith"]}, "an empty tactic in .*: take it out, and its state"),
+        (
+            {"tactics": ["", "constructor", "simp", "rw [c]", "linarith"]},
+            "an empty tactic in .*: take it out, and its state",
+        ),
         ({"tactics": ["intro h", "constructor", " ", "rw [c]", "linarith"]}, "an empty tactic in"),
         ({"states": ["a"] * 5}, "nothing is open in the state 'a'.*Segments.goal"),
     ],

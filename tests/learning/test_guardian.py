@@ -141,7 +141,9 @@ def test_a_rule_that_answers_otherwise_is_refused():
         (listed, r"\[True\]"),
     ):
         learner = learner_of(replace(GUARDED, guard=Guardian(unsafe=rule)))
-        with pytest.raises(ValueError, match=rf"returned {said} for 2 observations; it must return a bool tensor of shape \[2\]"):
+        with pytest.raises(
+            ValueError, match=rf"returned {said} for 2 observations; it must return a bool tensor of shape \[2\]"
+        ):
             learner.update._imagined(learner.models, ready(learner, drawn()))
 
 

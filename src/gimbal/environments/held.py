@@ -30,7 +30,9 @@ class Held(gymnasium.Wrapper):
                 f"Held shows a vector, the last action with it, and {env} shows {seen} and takes {acts}: give it two vectors"
             )
         if isinstance(every, bool) or not isinstance(every, int | np.integer) or every < 1:
-            raise ValueError(f"Held.every is {every!r}; it is how many steps a decision holds, a whole number of at least 1")
+            raise ValueError(
+                f"Held.every is {every!r}; it is how many steps a decision holds, a whole number of at least 1"
+            )
         low, high = (
             np.concatenate([edge, bound, [x]])
             for edge, bound, x in ((seen.low, acts.low, 0), (seen.high, acts.high, 1))

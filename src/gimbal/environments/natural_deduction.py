@@ -179,7 +179,9 @@ class Theorems(AbstractGenerated):
     def __post_init__(self) -> None:
         for name in ("least", "most", "size", "seed"):
             if isinstance(value := vars(self)[name], bool) or not isinstance(value, int):
-                raise ValueError(f"Theorems.{name} is {value!r}; it must be a whole number, such as {vars(Theorems)[name]}")
+                raise ValueError(
+                    f"Theorems.{name} is {value!r}; it must be a whole number, such as {vars(Theorems)[name]}"
+                )
         if self.size < 1:
             raise ValueError(f"Theorems.size is {self.size}; it is how many theorems there are, at least 1")
         if not 1 <= self.least <= self.most:

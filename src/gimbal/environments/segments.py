@@ -82,7 +82,9 @@ class Segments(AbstractTasks):
                 f"task {task.id} has {len(states)} states and {len(tactics)} tactics; expected as many of each, and at least one"
             )
         if not all(tactic.strip() for tactic in tactics):
-            raise ValueError(f"task {task.id} has an empty tactic in {tactics!r:.60}: take it out, and its state with it")
+            raise ValueError(
+                f"task {task.id} has an empty tactic in {tactics!r:.60}: take it out, and its state with it"
+            )
         if bare := [state for state in states if self.goal not in state]:
             raise ValueError(
                 f"task {task.id}: nothing is open in the state {bare[0]!r:.60}; give Segments.goal the sign that each goal has there"

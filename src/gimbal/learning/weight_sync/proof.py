@@ -146,7 +146,9 @@ class DeliveryProof:
                 return metrics | {"sync/slope": slope, "sync/unproved_versions": 0.0}
             # A rare token's rounding may be as large as all else that moves: what is refused must show without the largest, too.
             rest_D = moved.abs() < moved.abs().max()
-            if float(moved[rest_D].square().sum() / len(moved)) ** 0.5 > CERTAIN * seen.noise or not bool(followed.any()):
+            if float(moved[rest_D].square().sum() / len(moved)) ** 0.5 > CERTAIN * seen.noise or not bool(
+                followed.any()
+            ):
                 raise NotDelivered(
                     f"weights of version {version} were not delivered: over {seen.unproved + 1} versions the trainer's "
                     f"log-probabilities of the canary moved and those of the sampler {who}followed by {slope:.2f} of it "
