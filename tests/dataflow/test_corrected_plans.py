@@ -127,7 +127,7 @@ def test_what_cannot_be_tried_again_is_told_and_another_environment_refused():
     assert "in step 0 of episode 0" in CorrectedPlans().unfit(replace(of(episode), source=f"{PLANS}@latch=2"))
     narrow = replace(episode, action_SA=episode.action_SA[:, :3])
     assert "3 real actions, and" in CorrectedPlans().unfit(of(narrow))
-    with pytest.raises(ValueError, match="cannot be tried again, as .* is recorded .by another environment"):
+    with pytest.raises(ValueError, match=r"cannot be tried again, as .* is recorded .by another environment"):
         CorrectedPlans()(replace(of(episode), source=f"{PLANS}@latch=2"))
     crashed = next(e for n in range(40) if (e := played(n, drawn(n))).terminated)
     with pytest.raises(ValueError, match="record a better policy"):

@@ -108,7 +108,7 @@ def test_settings_that_are_no_whole_numbers_are_refused(settings):
     vars(made).update({**vars(Theorems()), **settings})
     with pytest.raises(ValueError, match=rf"Theorems.{name} is {value!r}; it must be a whole number"):
         made.__post_init__()
-    with pytest.raises(ValueError, match="Theorems.size is 0"):
+    with pytest.raises(ValueError, match=r"Theorems\.size is 0"):
         Theorems(size=0)
 
 

@@ -57,7 +57,7 @@ def test_what_only_measures_leaves_the_return_of_the_environment(group_of):
 
 @pytest.mark.parametrize("column", [LOOK, {LOOK: WORK}, [1, 2], 7, [LOOK, ""], [" "], [LOOK, None], {LOOK}])
 def test_a_solution_that_is_no_list_of_calls_is_refused(group_of, column):
-    with pytest.raises(ValueError, match="column 'programs', which is .* in task t1: give it a list of texts"):
+    with pytest.raises(ValueError, match=r"column 'programs', which is .* in task t1: give it a list of texts"):
         SolutionTurns().accepts(group_of("", columns={"programs": column}).task)
     SolutionTurns().accepts(group_of("", columns={"programs": (LOOK, WORK)}).task)
 

@@ -56,6 +56,7 @@ from gimbal.dataflow.replay.recent import Recent
 from gimbal.dataflow.replay.swarm import Swarm
 from gimbal.dataflow.staleness import DropStale, Pace, Reweight
 from gimbal.engines.native import Native
+from gimbal.environments.terminal import Terminal
 from gimbal.learning.optimization import Optimization
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.proximal.snapshots import Snapshots
@@ -84,6 +85,7 @@ from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
 from gimbal.rewards.expected import Expected
+from gimbal.rewards.paid import Paid
 from gimbal.rewards.tool_calls import ToolCalls
 from gimbal.workflows.agent import Agent
 from gimbal.workflows.branching import Branching
@@ -152,6 +154,11 @@ ADVICE = [
         {"workflow": Branching(trunks=4)},
         "nothing branches unless a budget or a column",
         {"workflow": Branching(trunks=2)},
+    ),
+    (
+        {"workflow": Dialogue(tool=Terminal())},
+        "is what decides now which tasks count as solved",
+        {"workflow": Dialogue(tool=Terminal()), "rewards": (Paid(), Digits())},
     ),
     ({"workflow": Retrying(firsts=4)}, "so nothing is retried", {"workflow": Retrying(firsts=2)}),
     ({**OLD, "store": Recent()}, "what Recent brings back may be up to 2 versions old", {"store": Once()}),

@@ -323,13 +323,13 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     "reads a learned risk, and SoftActorCritic learns none: begin with bresa": replace(bresa(), update=sac().update),
     r"what was decided and what was done: store='Transitions\(\)', with n=1": replace(bresa(), store=Transitions(n=3)),
     r"goes on with the last action, and Pendulum-v1 shows none: .*set tasks\.environment=": replace(
-        bresa(), tasks=sac().tasks
+        bresa(), tasks=sac().tasks, update=replace(bresa().update, unsafe="mine.py:limit")
     ),
     "update.unsafe is the limit of gimbal's own cart, and Pendulum-v1 is another.*set update.unsafe=file.py:function": replace(
         bresa(), tasks=replace(bresa().tasks, environment="Pendulum-v1")
     ),
     "update.guard.unsafe is the limit of gimbal's own cart, and Pendulum-v1 is another.*set update.guard.unsafe=": replace(
-        ogsrl(), tasks=iql().tasks
+        ogsrl(), tasks=iql().tasks, held_out=None, policy=replace(ogsrl().policy, observations=3)
     ),
     "its hidden is .64, 64. where update.critic.hidden is .8,.: set both alike": replace(
         bresa(), update=replace(bresa().update, critic=replace(bresa().update.critic, hidden=(8,)))

@@ -205,7 +205,8 @@ def _theorem(name: str, least: int, most: int, split: str) -> tuple[tuple[str, .
             break
     else:
         raise ValueError(
-            f"Theorems found none with a proof of {least} to {most} tactics among {TRIES:,} goals: set a smaller least, or a larger most"
+            f"Theorems found none with a proof of {least} to {most} tactics among {TRIES:,} goals: set a smaller least, or a larger "
+            "most"
         )
     states, goals = [], (goal,)
     for tactic in tactics:
