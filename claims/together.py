@@ -24,6 +24,11 @@ Written before its runs, after a pilot of seed 100 at 3e-3: *coflow* .70 and *ap
 `delta` .05 .59), *joint 10* .78 and *joint 1* .00; uncoupled, 3,000 moves, ten steps of an ordinary flow .14. A first form of the
 task, in which three numbers had to add up to a fourth, showed nothing of steps: the mean of all ways does it too.
 
+What else may explain it, seen after the runs: *coflow* chose 1e-3 by .571 beside .570, and at 3e-3 parts in .64, so that what one step
+costs is overstated; it compares two trainings, not two numbers of steps of one. On equal weights *apart* is below *coflow* at either
+rate. One Euler step of a flow gives the mean of all ways, so *joint 1* could hardly part. *coflow* has more weights and takes 3.5
+times the CPU of *independent*, which is below what independent draws could reach (.22).
+
     python claims/together.py       # goes on from claims/together.json; about four minutes of one core
 """
 
