@@ -38,7 +38,7 @@ from typing import Any
 import campaign
 from offline_page import held, shown, spread
 
-from gimbal.runtime.simulate.streams import AbstractBatching, DeadlineBatch, FirstCome, Stream, serve
+from gimbal.runtime.simulate.streams import AbstractBatching, DeadlineBatch, FirstCome, LiveStream, serve
 
 RECORD = Path(__file__).with_suffix(".json")
 FIRST, HOPEFUL, DEADLINE = "first come", "hopeful", "deadline"
@@ -57,8 +57,8 @@ def rule_of(arm: str, batch: int) -> AbstractBatching:
     return DeadlineBatch() if arm == DEADLINE else FirstCome(most=batch, hopeful=arm == HOPEFUL)
 
 
-def viewers(count: int) -> list[Stream]:
-    return [Stream(period_s=0.1, deadline_s=0.06 if n % 2 else 0.3) for n in range(count)]
+def viewers(count: int) -> list[LiveStream]:
+    return [LiveStream(period_s=0.1, deadline_s=0.06 if n % 2 else 0.3) for n in range(count)]
 
 
 def measure(job: Job) -> dict[str, Any]:

@@ -43,7 +43,7 @@ from gimbal.environments.shown_pictures import ShownPictures
 from gimbal.learning.updates.reward_gradient import RewardGradient
 from gimbal.recipes.papers.denoising.one_reward import one_reward
 from gimbal.rewards.digits import images
-from gimbal.rewards.pair_judge import AbstractPairJudge, Asked
+from gimbal.rewards.pair_judge import AbstractPairJudge, AskedSamples
 from gimbal.rewards.shown_digits import CRITERIA, SCALE, UsablePicture, judged, shares
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
@@ -72,7 +72,7 @@ class Scores(AbstractPairJudge):
 
     name: str = "judge"
 
-    def beats(self, x_ND: Tensor, rival_ND: Tensor, asked: Asked) -> Tensor:
+    def beats(self, x_ND: Tensor, rival_ND: Tensor, asked: AskedSamples) -> Tensor:
         own_NE = shares(images(x_ND), asked, slice(0, None, 2))
         return (own_NE / own_NE.new_tensor([4 * SCALE[name] for name in CRITERIA])).where(judged(asked), torch.nan)
 

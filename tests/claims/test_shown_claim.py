@@ -14,7 +14,7 @@ import shown
 
 from gimbal.environments.shown_pictures import ShownPictures
 from gimbal.recipes.papers.denoising.one_reward import one_reward
-from gimbal.rewards.pair_judge import Asked
+from gimbal.rewards.pair_judge import AskedSamples
 from gimbal.rewards.shown_digits import DigitJudge
 
 
@@ -27,7 +27,7 @@ def test_what_is_climbed_is_all_that_differs():
 
 def test_scores_have_the_slope_of_verdicts_at_a_draw():
     tasks = [ShownPictures(seed=4)[i] for i in range(4)]
-    asked = Asked(
+    asked = AskedSamples(
         label_N=torch.tensor([task.columns.get("label", -1) for task in tasks]),
         given_ND=torch.tensor([task.columns["given"] for task in tasks]),
     )

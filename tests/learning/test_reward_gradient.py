@@ -24,7 +24,7 @@ from gimbal.policies.denoiser import DenoiserPolicy
 from gimbal.policies.paths import Paths, PathSampling
 from gimbal.records import Group, Task, TrainBatch
 from gimbal.rewards.digits import DigitClass, DigitLikeness
-from gimbal.rewards.pair_judge import AbstractPairJudge, Asked
+from gimbal.rewards.pair_judge import AbstractPairJudge, AskedSamples
 from gimbal.rewards.samples import AbstractSampleReward
 from gimbal.runtime.compose import check
 
@@ -358,7 +358,7 @@ def test_the_runs_rewards_are_climbed_by_their_weights():
     own = replace(run, rewards=(score, near, replace(score, name="other", weight=0.0)))
     assert check(own) == []
     x_ND, label_N = torch.randn(3, 1, 8, 8), torch.full((3,), -1)
-    total_N = climbed(own.learns.rewards, x_ND, Asked(label_N=label_N))
+    total_N = climbed(own.learns.rewards, x_ND, AskedSamples(label_N=label_N))
     one_N, other_N = (reward.of_samples(x_ND.flatten(1), label_N) for reward in (score, near))
     torch.testing.assert_close(total_N, 2 * one_N - 0.5 * other_N)
 

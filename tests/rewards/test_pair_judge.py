@@ -13,7 +13,7 @@ from test_samples import group_of
 from gimbal.environments.shown_pictures import ShownPictures
 from gimbal.records import Task
 from gimbal.rewards.digits import digits
-from gimbal.rewards.pair_judge import AbstractPairJudge, Asked
+from gimbal.rewards.pair_judge import AbstractPairJudge, AskedSamples
 from gimbal.rewards.shown_digits import (
     CRITERIA,
     KINDS,
@@ -41,7 +41,7 @@ def sigmoid(x):
 
 
 def asked(*labels):
-    return Asked(label_N=torch.tensor(labels))
+    return AskedSamples(label_N=torch.tensor(labels))
 
 
 def test_the_score_is_the_mean_over_the_criteria_of_the_task():
@@ -55,7 +55,7 @@ def test_a_sample_against_itself_is_one_half():
     assert Levels().gain(x_ND, x_ND, asked(0, 1, -1)).tolist() == [0.5] * 3
     tasks = [ShownPictures(seed=4)[i] for i in range(4)]
     picture_ND = torch.rand(4, 64)
-    told = Asked(
+    told = AskedSamples(
         label_N=torch.tensor([task.columns.get("label", -1) for task in tasks]),
         given_ND=torch.tensor([task.columns["given"] for task in tasks]),
     )
@@ -95,7 +95,7 @@ def task_of(kind):
 
 
 def told(*tasks):
-    return Asked(
+    return AskedSamples(
         label_N=torch.tensor([task.columns.get("label", -1) for task in tasks]),
         given_ND=torch.tensor([task.columns["given"] for task in tasks]),
     )
@@ -161,7 +161,7 @@ def test_the_judge_is_the_programs_on_a_scale():
     def gain(x_ND):
         return (
             DigitJudge()
-            .gain(x_ND, rival_ND.double(), Asked(label_N=what.label_N, given_ND=what.given_ND.double()))
+            .gain(x_ND, rival_ND.double(), AskedSamples(label_N=what.label_N, given_ND=what.given_ND.double()))
             .sum()
         )
 

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from gimbal.runtime.simulate.streams import DeadlineBatch, FirstCome, Frame, PassTime, Stream, serve
+from gimbal.runtime.simulate.streams import DeadlineBatch, FirstCome, Frame, LiveStream, PassTime, serve
 
 SECONDS = PassTime(step_s=0.004, frame_s=0.001)
 
@@ -67,7 +67,7 @@ def test_hopeful_frames_come_first():
 
 
 def test_one_stream_alone_is_served_in_its_own_time():
-    steady = Stream(period_s=0.1, deadline_s=0.03, off_s=0.0)
+    steady = LiveStream(period_s=0.1, deadline_s=0.03, off_s=0.0)
     for batching in (FirstCome(most=1), FirstCome(most=8, hopeful=True), DeadlineBatch()):
         done = serve([steady], batching, passes=4, seconds=20.0, pass_time=SECONDS)
         assert done.in_time == 1 and done.batch == 1 and done.wasted == 0
@@ -78,7 +78,7 @@ def test_one_stream_alone_is_served_in_its_own_time():
 
 
 def test_no_rule_serves_more_than_the_server_can():
-    many = [Stream(deadline_s=0.06 if n % 2 else 0.3) for n in range(60)]
+    many = [LiveStream(deadline_s=0.06 if n % 2 else 0.3) for n in range(60)]
     for batching in (FirstCome(most=8), FirstCome(most=8, hopeful=True), DeadlineBatch()):
         done = serve(many, batching, seconds=5.0, seed=3)
         assert done.frames_per_s <= 1 / (4 * PassTime().frame_s) and 0 < done.in_time < 1 and done.busy <= 1.01
@@ -92,7 +92,7 @@ def test_no_rule_serves_more_than_the_server_can():
         (lambda: DeadlineBatch(safety=0.0), "safety is 0.0; it must be a share above 0, at most 1"),
         (lambda: FirstCome(most=0), "most is 0; it must be at least 1"),
         (lambda: PassTime(frame_s=0.0), "frame_s above 0"),
-        (lambda: Stream(period_s=0.0), "seconds must be above 0"),
+        (lambda: LiveStream(period_s=0.0), "seconds must be above 0"),
         (lambda: serve([], FirstCome()), "0 streams"),
     ],
 )

@@ -17,16 +17,16 @@ from gimbal.rewards.samples import NO_LABEL, finished
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class AskedSamples:
     """What the samples of N rows were asked for: a class, or NO_LABEL; and what their task showed, flat, where it shows something."""
 
     label_N: Int[Tensor, " N"]
     given_ND: Float[Tensor, "N D"] | None = None
 
-    def repeat(self, times: int) -> Asked:
+    def repeat(self, times: int) -> AskedSamples:
         """Once more after each other."""
         given_ND = self.given_ND
-        return Asked(
+        return AskedSamples(
             label_N=self.label_N.repeat(times), given_ND=None if given_ND is None else given_ND.repeat(times, 1)
         )
 
@@ -53,10 +53,14 @@ class AbstractPairJudge(AbstractReward, ABC):
             raise ValueError(f"{type(self).__name__}.limit is {self.limit}; it must be above 0 and at most 1 (none)")
 
     @abstractmethod
-    def beats(self, x_ND: Float[Tensor, "N D"], rival_ND: Float[Tensor, "N D"], asked: Asked) -> Float[Tensor, "N E"]:
+    def beats(
+        self, x_ND: Float[Tensor, "N D"], rival_ND: Float[Tensor, "N D"], asked: AskedSamples
+    ) -> Float[Tensor, "N E"]:
         """P for each criterion; NaN in those that are not of the row's task."""
 
-    def gain(self, x_ND: Float[Tensor, "N D"], rival_ND: Float[Tensor, "N D"], asked: Asked) -> Float[Tensor, " N"]:
+    def gain(
+        self, x_ND: Float[Tensor, "N D"], rival_ND: Float[Tensor, "N D"], asked: AskedSamples
+    ) -> Float[Tensor, " N"]:
         """The score of each sample against its rival."""
         beats_NE = self.beats(x_ND, rival_ND, asked)
         there_NE = ~beats_NE.isnan()
@@ -69,7 +73,7 @@ class AbstractPairJudge(AbstractReward, ABC):
             return [None] * count
         shown: Sequence[float] | None = columns.get("given")
         given_ND = None if shown is None else torch.tensor([shown] * count, dtype=torch.float32)
-        asked = Asked(label_N=torch.full((count,), int(columns.get("label", NO_LABEL))), given_ND=given_ND)
+        asked = AskedSamples(label_N=torch.full((count,), int(columns.get("label", NO_LABEL))), given_ND=given_ND)
         with torch.no_grad():
             met = [self.gain(x_ND, x_ND.roll(apart, 0), asked) for apart in range(1, count)]
         return torch.stack(met).mean(0).tolist()

@@ -13,7 +13,7 @@ from torch import Tensor
 from gimbal.records import Group, Rollout
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.digits import SIDE, digits, images
-from gimbal.rewards.pair_judge import AbstractPairJudge, Asked
+from gimbal.rewards.pair_judge import AbstractPairJudge, AskedSamples
 from gimbal.rewards.samples import NO_LABEL, finished
 
 Kind = Literal["fill", "extend", "remove"]
@@ -30,13 +30,13 @@ KEPT, EMPTY, REAL = 0.2, 0.1, 2.2
 SCALE = {"class": 0.5, "kept": 0.05, "empty": 0.1}  # by how much a picture has to be better for P = 0.73
 
 
-def kinds_of(asked: Asked) -> Int[Tensor, " N"]:
+def kinds_of(asked: AskedSamples) -> Int[Tensor, " N"]:
     """Which of KINDS each row is: without a class, an object is removed; with half of it shown, a picture is extended."""
     known_N = known(asked).float().mean(-1)
     return torch.where(asked.label_N == NO_LABEL, 2, (known_N < 0.6).long())
 
 
-def known(asked: Asked) -> Bool[Tensor, "N D"]:
+def known(asked: AskedSamples) -> Bool[Tensor, "N D"]:
     """The pixels that were shown."""
     if asked.given_ND is None or asked.given_ND.shape[1] != 2 * SIDE * SIDE:
         raise ValueError(
@@ -45,7 +45,7 @@ def known(asked: Asked) -> Bool[Tensor, "N D"]:
     return asked.given_ND[:, SIDE * SIDE :] > 0.5
 
 
-def shares(x_ND: Float[Tensor, "N 64"], asked: Asked, rows: slice) -> Float[Tensor, "N 3"]:
+def shares(x_ND: Float[Tensor, "N 64"], asked: AskedSamples, rows: slice) -> Float[Tensor, "N 3"]:
     """How good each picture is by the program of each of CRITERIA; the class by the nearest of these digits.
 
     class: minus the distance to the nearest real digit of the class. kept: minus the root of the mean squared error where pixels were
@@ -62,7 +62,7 @@ def shares(x_ND: Float[Tensor, "N 64"], asked: Asked, rows: slice) -> Float[Tens
     return -torch.stack([near_N, kept_N, ink_N], -1)
 
 
-def judged(asked: Asked) -> Bool[Tensor, "N 3"]:
+def judged(asked: AskedSamples) -> Bool[Tensor, "N 3"]:
     """Which of CRITERIA are those of each row's task."""
     return torch.tensor([[name in OF[kind] for name in CRITERIA] for kind in KINDS], device=asked.label_N.device)[
         kinds_of(asked)
@@ -93,7 +93,7 @@ class UsablePicture(AbstractReward):
     def _usable(self, rollouts: Sequence[Rollout]) -> Float[Tensor, " N"]:
         x_ND = images(finished(rollouts))
         columns = [rollout.task.columns for rollout in rollouts]
-        asked = Asked(
+        asked = AskedSamples(
             label_N=torch.tensor([int(own.get("label", NO_LABEL)) for own in columns]),
             given_ND=torch.tensor([own["given"] for own in columns])
             if all("given" in own for own in columns)
@@ -124,7 +124,9 @@ class DigitJudge(AbstractPairJudge):
 
     name: str = "judge"
 
-    def beats(self, x_ND: Float[Tensor, "N D"], rival_ND: Float[Tensor, "N D"], asked: Asked) -> Float[Tensor, "N E"]:
+    def beats(
+        self, x_ND: Float[Tensor, "N D"], rival_ND: Float[Tensor, "N D"], asked: AskedSamples
+    ) -> Float[Tensor, "N E"]:
         own_NE, other_NE = (shares(images(each_ND), asked, slice(0, None, 2)) for each_ND in (x_ND, rival_ND))
         beats_NE = ((own_NE - other_NE) / own_NE.new_tensor([SCALE[name] for name in CRITERIA])).sigmoid()
         return beats_NE.where(judged(asked), torch.nan)

@@ -350,7 +350,7 @@ def _known() -> list[Any]:
     from gimbal.engines.base import Finished, Request
     from gimbal.environments.base import Moment
     from gimbal.environments.games import Turn
-    from gimbal.workflows.base import Attempt, Encoded
+    from gimbal.workflows.base import Attempt, EncodedPrompt
     from gimbal.workflows.rows import Grown
 
     return [
@@ -364,7 +364,7 @@ def _known() -> list[Any]:
             records.Group,
             records.Task,
         ),
-        *(Attempt, Moment, Grown, Encoded, Turn),
+        *(Attempt, Moment, Grown, EncodedPrompt, Turn),
         *records.AbstractDecisions.__subclasses__(),
         *records.AbstractSampling.__subclasses__(),
     ]

@@ -113,7 +113,7 @@ class Act:
 @dataclass(frozen=True, kw_only=True)
 class Encode:
     """The tokens of a task's prompt, or of the observation ``told`` to ``row``, for a workflow that needs them before sampling. Returns
-    ``Encoded``."""
+    ``EncodedPrompt``."""
 
     task: Task | None = None
     row: Rollout | None = None
@@ -121,7 +121,7 @@ class Encode:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Encoded:
+class EncodedPrompt:
     """``ids``, and how many more the model's context has room for; or the sentence with which its template or tokenizer ``refused``."""
 
     ids: tuple[int, ...] = ()

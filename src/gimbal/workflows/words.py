@@ -9,7 +9,7 @@ from gimbal.policies.commits import Commits, MaskedSampling
 from gimbal.policies.masked import MaskedPolicy
 from gimbal.policies.token import TokenPolicy, Tokens, of_tokens
 from gimbal.records import AbstractSampling, Rollout
-from gimbal.workflows.base import Attempt, Decode, Draw, Encode, Encoded, Fork, Write
+from gimbal.workflows.base import Attempt, Decode, Draw, Encode, EncodedPrompt, Fork, Write
 
 SPOKEN = Write | Encode | Decode  # calls that it answers
 
@@ -79,20 +79,20 @@ class Words:
         policy.known(ids, f"the written answer of task {attempt.task.id}")
         return Tokens.row(policy.encode_task(attempt.task), ids)
 
-    def answered(self, call: Write | Encode | Decode, attempt: Attempt, version: int) -> Rollout | Encoded | str:
+    def answered(self, call: Write | Encode | Decode, attempt: Attempt, version: int) -> Rollout | EncodedPrompt | str:
         if isinstance(call, Write):
             return self.written(call, attempt, version)
         return self._encoded(call) if isinstance(call, Encode) else self.policy(call).decode(list(call.ids))
 
-    def _encoded(self, call: Encode) -> Encoded:
+    def _encoded(self, call: Encode) -> EncodedPrompt:
         policy = self.policy(call)
         known = 0 if call.row is None else call.row.length + int(_tokens(call.row).prompt_N[0])
         try:
             ids = policy.encode_task(call.task) if call.task is not None else policy.encode_told(call.row, call.told)
         # A template of whatever a request holds.
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            return Encoded(refused=str(error))
-        return Encoded(ids=tuple(ids), room=policy.context - known - len(ids))
+            return EncodedPrompt(refused=str(error))
+        return EncodedPrompt(ids=tuple(ids), room=policy.context - known - len(ids))
 
 
 def _tokens(row: Rollout) -> Tokens:

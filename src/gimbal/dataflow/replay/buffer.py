@@ -58,11 +58,11 @@ class Buffer(AbstractStoreSpec):
     def most_age(self, max_staleness: int) -> None:
         return None
 
-    def start(self, seed: int) -> Held:
-        return Held(self, seed)
+    def start(self, seed: int) -> BufferStore:
+        return BufferStore(self, seed)
 
 
-class Held(AbstractStore):
+class BufferStore(AbstractStore):
     """The rows themselves, oldest first."""
 
     def __init__(self, spec: Buffer, seed: int) -> None:

@@ -20,7 +20,7 @@ from gimbal.policies.denoiser import Denoiser, DenoiserPolicy, single_blocks
 from gimbal.policies.paths import ODE, Paths, PathSampling
 from gimbal.records import TrainBatch
 from gimbal.rewards.base import AbstractReward
-from gimbal.rewards.pair_judge import AbstractPairJudge, Asked
+from gimbal.rewards.pair_judge import AbstractPairJudge, AskedSamples
 from gimbal.rewards.samples import AbstractSampleReward
 
 NOISE, PLACE = "reward_gradient/noise", "reward_gradient/place"  # facts: [N, copies, D], [N]
@@ -211,15 +211,15 @@ def drawn(policy: DenoiserPolicy, decisions: Paths, noise_ND: Float[Tensor, "N .
     return x_ND
 
 
-def asked_of(decisions: Paths) -> Asked:
+def asked_of(decisions: Paths) -> AskedSamples:
     given_ND = decisions.given_ND
-    return Asked(label_N=decisions.label_N, given_ND=None if given_ND is None else given_ND.flatten(1))
+    return AskedSamples(label_N=decisions.label_N, given_ND=None if given_ND is None else given_ND.flatten(1))
 
 
 def climbed(
     rewards: tuple[AbstractReward, ...],
     sample_ND: Float[Tensor, "N ..."],
-    asked: Asked,
+    asked: AskedSamples,
     rival_ND: Float[Tensor, "N ..."] | None = None,
 ) -> Float[Tensor, " N"]:
     """R of each sample, with its gradient."""

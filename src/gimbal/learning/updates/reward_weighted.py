@@ -15,7 +15,7 @@ from gimbal.learning.updates.forward_process import classes, paths
 from gimbal.learning.updates.reward_gradient import climbed, flat
 from gimbal.records import TrainBatch
 from gimbal.rewards.base import AbstractReward
-from gimbal.rewards.pair_judge import AbstractPairJudge, Asked
+from gimbal.rewards.pair_judge import AbstractPairJudge, AskedSamples
 
 ROLLOUT, ELEMENT = "matching/rollout", "matching/element"  # facts: [N], [N, 1, D]
 LEAST, MOST = 0.2, 5.0  # of a block's or a pixel's weight
@@ -81,7 +81,7 @@ class RewardWeighted(AbstractPart):
         label_N = classes(batch, self)
         with torch.enable_grad():
             x_ND = decisions.sample_ND.detach().requires_grad_()
-            slope_ND = torch.autograd.grad(climbed(rewards, x_ND, Asked(label_N=label_N)).sum(), x_ND)[0]
+            slope_ND = torch.autograd.grad(climbed(rewards, x_ND, AskedSamples(label_N=label_N)).sum(), x_ND)[0]
         salient_ND = slope_ND.abs().sum(1, keepdim=True)
         mean_N = salient_ND.flatten(1).mean(1)
 

@@ -108,7 +108,7 @@ class DeadlineBatch(AbstractBatching):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stream:
+class LiveStream:
     """A viewer who asks for a frame every ``period_s``, each due ``deadline_s`` later, in bursts: on for ``on_s`` and off for
     ``off_s`` seconds in the mean, both exponential. ``off_s`` 0 is a steady stream.
     """
@@ -150,7 +150,7 @@ class Served:
 
 
 def serve(
-    streams: Sequence[Stream],
+    streams: Sequence[LiveStream],
     batching: AbstractBatching,
     *,
     passes: int = 4,
