@@ -326,9 +326,13 @@ TOTAL = [0]
 
 class Counting(AbstractEnvironment):
     def __init__(self, how):
-        self.how, self.at = how, [0]
+        self.how, self.at, self.others = how, [0], set()
 
     def reset(self, task, seed):
+        self.others.add(task.id)
+        if self.how == "remembers" and len(self.others) > 1:  # as gymnasium's BipedalWalker does
+            self.at, self.goal = [0], int(task.answer)
+            return len(self.others)
         self.at, self.goal = (TOTAL if self.how == "shared" else [0]), int(task.answer)
         if self.how != "kept":
             self.at[0] = 0
@@ -371,6 +375,10 @@ COUNT = Conformance(
         ("endless", r"has not come to an end after 20 actions"),
         ("nan", r"the reward nan"),
         ("bare", r"returns a int, not a Moment"),
+        (
+            "remembers",
+            r"after the same seed and 0 actions one that was reset for another task before answers otherwise",
+        ),
         ("one", r"a copy made after 2 actions and what it is of do not go on alike"),
     ],
 )
@@ -391,6 +399,7 @@ OF_OTHERS = {
     "MultipleChoice",
     "Reworded",
     "Rows",
+    "Segments",
     "Split",
     "VerifiersTasks",
     "Within",

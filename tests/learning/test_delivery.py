@@ -224,3 +224,30 @@ def test_a_log_probability_of_thousands_is_rounded_as_such(trained, apart, refus
         return
     with pytest.raises(NotDelivered, match="away from the trainer's"):
         proof._judge(answer, 1e-4)
+
+
+@pytest.mark.parametrize("proved", [True, False])
+def test_a_rare_token_whose_move_is_rounded_away_is_no_lost_delivery(trained, monkeypatch, proved):
+    """In masked text by blocks one of 48 decisions moved as much as all others, and bfloat16 hid it: a run ended in its first step."""
+    policy, states, canary = trained
+    policy.load_state_dict(states[0])
+    engine = Native(slots=2, precision="bfloat16").start(policy)
+    proof = DeliveryProof(policy, canary)
+    truth_D = proof._trainer_D()
+    noise_D = 1e-3 * torch.linspace(-1, 1, len(truth_D)).sign()
+    moved_D = torch.full_like(truth_D, 8e-3 if proved else 5e-4)
+    moved_D[3], followed_D = 0.05, moved_D.clone()
+    followed_D[3] = 0.0
+    said = [(truth_D, truth_D + noise_D), (truth_D + moved_D, truth_D + followed_D + noise_D)]
+    at = [0]
+    monkeypatch.setattr(DeliveryProof, "_trainer_D", lambda self: said[at[0]][0])
+    (own,) = engine.witness(0, canary)
+    monkeypatch.setattr(
+        NativeEngine, "witness", lambda self, v, _: [replace(own, due=v, version=v, logprob_D=said[v][1])]
+    )
+    for version in (0, 1):
+        at[0] = version
+        policy.load_state_dict(states[version])
+        engine.load(version, states[version])
+        metrics = proof(engine, version)
+    assert metrics["sync/unproved_versions"] == (0 if proved else 1)

@@ -7,7 +7,6 @@ import pytest
 from gimbal import recipes
 from gimbal.config import Text
 from gimbal.report.metrics import rollout_metrics
-from gimbal.rewards.function import Function
 from gimbal.rewards.paid import Paid
 from gimbal.runtime.local import Trainer
 
@@ -19,9 +18,11 @@ def brief(prompts, completions, **columns):
 @pytest.mark.parametrize("first", [True, False])
 def test_the_environment_decides_where_it_comes_first(single_thread, first):
     pytest.importorskip("pydantic_monty")
-    run = recipes.load("terminal", {"held_out": Text("none"), "prompts_per_step": 4, "steps": 1})
-    own = Function(function=brief, weight=0.1)
-    trainer = Trainer(replace(run, rewards=(Paid(), own) if first else (own,), threads=1))
+    own = f"{__file__}:brief*0.1"
+    typed = {"held_out": "none", "prompts_per_step": "4", "steps": "1", "reward": f"Paid(),{own}" if first else own}
+    run = recipes.load("terminal", {key: Text(value) for key, value in typed.items()})
+    assert isinstance(run.rewards[0], Paid) is first
+    trainer = Trainer(replace(run, threads=1))
     try:
         trainer.begin()
         groups = trainer.advance()[1]
