@@ -28,7 +28,8 @@ from gimbal.records import Task
 from gimbal.workflows.self_play import SelfPlay
 
 PAGE = blocks.read("environments.md")
-COMMANDS = [line for line in blocks.commands(PAGE) if "OpenEnv(" not in line]  # that needs a server: test_openenv.py
+# OpenEnv needs a server (test_openenv.py), and what names no environment is in tests/recipes/test_configure.py.
+COMMANDS = [line for line in blocks.commands(PAGE) if re.search(r"(?:tool|game)=(?!OpenEnv)\w", line)]
 NEEDS = {"AgentDojo": "agentdojo", "Bfcl": "bfcl_eval", "Verifiers": "verifiers", "Mcp": "mcp", "MiniGrid": "minigrid"}
 NEEDS |= {"TextWorld": "textworld", "TextArena": "textarena", "TextArenaMatch": "textarena"}
 SOLVING = Path(__file__).parent / "solving.py"
