@@ -1,11 +1,12 @@
 """The nouns: what travels from the engine through the dataflow to the learner.
 
-Shapes, everywhere in gimbal: ``N`` rollouts, ``S`` decisions of a rollout (padded), ``G`` rollouts of one group, ``V``
-vocabulary, ``A`` action dimension. A tensor's name ends in its shape: ``reward_N``, ``logprob_NS``.
+Shapes, everywhere in gimbal: ``N`` rollouts, ``S`` decisions of a rollout (padded), ``G`` rollouts of one group, ``V`` vocabulary,
+``A`` action dimension. A tensor's name ends in its shape: ``reward_N``, ``logprob_NS``. A *decision* is a token, an action or a
+denoising step.
 
-A *decision* is a token, an action or a denoising step. Four log-probabilities of the same sampled decisions have four
-names: ``logprob_NS`` (the policy being trained, now, with gradient), ``proximal_NS`` (the anchor of the trust region),
-``behavior_NS`` (the engine that sampled, of the distribution it sampled from), ``reference_NS`` (a frozen reference).
+Four log-probabilities of the same sampled decisions have four names: ``logprob_NS`` (the policy being trained, now, with gradient),
+``proximal_NS`` (the anchor of the trust region), ``behavior_NS`` (the engine that sampled, of the distribution it sampled from),
+``reference_NS`` (a frozen reference).
 
 Everything here is frozen; a stage that adds a column returns a new record (``dataclasses.replace``).
 """
@@ -32,8 +33,8 @@ GRADIENT = {"gradient": True}  # marks a column that carries gradient
 class Task:
     """One task: a prompt to answer, or an environment to act in.
 
-    ``id`` is stable across runs (resume, replay and random numbers depend on it). ``columns`` carries the other
-    columns of the dataset row; only rewards read it.
+    ``id`` is stable across runs (resume, replay and random numbers depend on it). ``columns`` carries the other columns of the dataset
+    row; only rewards read it.
     """
 
     id: str
@@ -125,9 +126,7 @@ class AbstractDecisions(ABC):
 
     def each(self) -> tuple[AbstractDecisions, Bool[Tensor, "N S"]]:
         """Every decision as its own row (its state and its outcome), and their positions, excluding padding."""
-        raise ValueError(
-            f"{type(self).__name__} is not cut into single decisions: keep whole rollouts, store='Buffer()'"
-        )
+        raise ValueError(f"{type(self).__name__} is not cut into decisions: keep whole rollouts, store='Buffer()'")
 
 
 class Part(IntEnum):
@@ -143,12 +142,13 @@ class Part(IntEnum):
 class Rollout:
     """One sampled sequence of S decisions, with what the engine recorded for each.
 
-    ``mask_S`` is False on decisions the policy did not sample (tool output, forced tokens). ``reward_S`` is the dense reward
-    of an environment (zeros for text). ``part_S`` holds ``Part`` codes and ``turn_S`` counts turns (or chunks, or steps) from 0;
-    None is one response in one turn. ``fork`` is (the lower sample of its group whose last row it split off, the number of
-    decisions taken over), None if it began at the prompt; with its own sample, it split off the previous row of its episode.
-    ``score`` is set by rewards, and all rows of an episode share it; None means not scored yet. ``stop`` is one of
-    ``stop`` (end-of-text or stop string), ``length``, ``terminated``, ``truncated``, ``paused``, ``cancelled``, ``error``.
+    ``mask_S`` is False on decisions the policy did not sample (tool output, forced tokens). ``reward_S`` is the dense reward of an
+    environment (zeros for text), with what another sample was paid before this one split off. ``part_S`` holds ``Part`` codes and
+    ``turn_S`` counts turns (or chunks, or steps) from 0; None is one response in one turn. ``fork`` is (the lower sample of its group
+    whose last row it split off, the number of decisions taken over), None if it began at the prompt; with its own sample, it split off
+    the previous row of its episode. ``score`` is set by rewards, and all rows of an episode share it; None means not scored yet.
+    ``stop`` is one of ``stop`` (end-of-text or stop string), ``length``, ``terminated``, ``truncated``, ``paused``, ``cancelled``,
+    ``error``.
     """
 
     task: Task
@@ -270,9 +270,14 @@ class Episode:
         return self.last.scores
 
     @property
+    def paid(self) -> float:
+        """The dense rewards of its rows: what its environment paid."""
+        return sum(float(row.reward_S.sum()) for row in self.rows)
+
+    @property
     def earned(self) -> float:
-        """Its return, as it is trained on: its score, if it has one, and the dense rewards of its rows."""
-        return (self.score or 0.0) + sum(float(row.reward_S.sum()) for row in self.rows)
+        """Its return, as it is trained on: its score, if it has one, and what it was ``paid``."""
+        return (self.score or 0.0) + self.paid
 
     @property
     def length(self) -> int:
@@ -352,11 +357,11 @@ class Drop:
 class TrainBatch:
     """Rows the learner sees; every column after the mask is optional, so another loop can fill only what a method reads.
 
-    ``mask_NS`` marks decisions that count: in statistics and, unless a mask of the method narrows it, in the loss. The learner
-    fills columns that carry gradient (``entropy_NS``, ``new_value_NS``, ``new_value_NSM``, and the facts that ``live`` names)
-    just before an objective that ``needs`` them is called; all others are constants. ``facts`` holds other values by name,
-    [N], [N, S] or [N, S, ...]: ``score/NAME`` of each reward before weighting, ``truncated`` (1 where the length
-    ran out), ``temperature`` (of sampling), ``inclusion``, ``reference/NAME``, and what surveys found.
+    ``mask_NS`` marks decisions that count: in statistics and, unless a mask of the method narrows it, in the loss. The learner fills
+    columns that carry gradient (``entropy_NS``, ``new_value_NS``, ``new_value_NSM``, and the facts that ``live`` names) just before an
+    objective that ``needs`` them is called; all others are constants. ``facts`` holds other values by name, [N], [N, S] or [N, S, ...]:
+    ``score/NAME`` of each reward before weighting, ``truncated`` (1 where the length ran out), ``temperature`` (of sampling),
+    ``inclusion``, ``reference/NAME``, and what surveys found.
     """
 
     mask_NS: Bool[Tensor, "N S"]
@@ -476,11 +481,8 @@ class TrainBatch:
         return replace(self.with_columns(columns), live=frozenset({*self.live, *columns}))
 
     def to(self, device: torch.device) -> TrainBatch:
-        moved: dict[str, Any] = {"facts": {key: x.to(device) for key, x in self.facts.items()}}
-        for name in COLUMNS:
-            if isinstance(value := getattr(self, name), Tensor | AbstractDecisions):
-                moved[name] = value.to(device)
-        return replace(self, **moved)
+        own = {k: x.to(device) for k in COLUMNS if isinstance(x := getattr(self, k), Tensor | AbstractDecisions)}
+        return replace(self, **own, facts={key: x.to(device) for key, x in self.facts.items()})
 
 
 COLUMNS = tuple(item.name for item in fields(TrainBatch))  # computed once, not for each minibatch

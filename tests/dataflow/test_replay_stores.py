@@ -94,7 +94,7 @@ def test_parts_of_a_batch_are_what_a_choice_of_their_rows_is(lengths):
 
 def test_texts_are_not_cut():
     tokens = Tokens.row([1, 2], [3, 4])
-    with pytest.raises(ValueError, match=r"not cut into single decisions.*Buffer\(\)"):
+    with pytest.raises(ValueError, match=r"not cut into decisions.*Buffer\(\)"):
         each(TrainBatch(mask_NS=torch.ones(1, 2, dtype=torch.bool), decisions=tokens))
 
 

@@ -13,7 +13,8 @@ from gimbal.config import Text
 from gimbal.environments.gym import Registered
 from gimbal.records import Task
 from gimbal.report.files import deterministic
-from gimbal.runtime.local import Trainer, run_local
+from gimbal.runtime.local import run_local
+from gimbal.runtime.trainer import Trainer
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 import itertools
 import sys
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,12 +15,14 @@ from small import Digits, small_run
 from gimbal import config
 from gimbal.composition import Composition
 from gimbal.config import Text
+from gimbal.dataflow.packing import pack
 from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
 from gimbal.environments.demonstrations import training_tasks
 from gimbal.environments.tools import Calculator
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.recipes import function
+from gimbal.records import Group
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.runtime.checkpoint import FORMAT
 from gimbal.runtime.checkpoint import load as load_checkpoint
@@ -161,3 +163,28 @@ def test_what_does_not_fit_is_refused():
     run = function("trace")()
     (found,) = run.workflow.fits(Composition(replace(run, held_out=replace(run.held_out, workflow=None))))
     assert "would not measure the policy" in found.reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paying(Calculator):
+    """Pays .25 for every answer."""
+
+    def open(self):
+        live = super().open()
+        answer = live.step
+        live.step = lambda action: replace(answer(action), reward=0.25)
+        return live
+
+
+@pytest.mark.slow
+def test_a_branch_was_paid_what_its_trunk_was_until_the_split(policy):
+    """A group compares whole paths: with the same pay for every answer, returns differ by the number of answers and by nothing else."""
+    live = started(policy, branching(inside=replace(DIALOGUE, tool=Paying())))
+    found = rows(live, 1)
+    assert any(row.reward_S[: row.fork[1]].any() for row in found.values() if row.fork)
+    for row in found.values():
+        assert row.earned == pytest.approx(0.25 * int(row.turn_S.max()))
+    group = Group.of(1, training_tasks(size=8)[1], [found[sample] for sample in range(GROUP)])
+    batch = pack([group])
+    assert batch.return_N.tolist() == pytest.approx(group.score_G.tolist())
+    assert not batch.reward_NS[~batch.mask_NS].any()

@@ -18,8 +18,9 @@ from gimbal.records import AbstractDecisions, Episode, Group, Rollout, TrainBatc
 def pack(groups: Sequence[Group]) -> TrainBatch:
     """All rows in the order of dispatch, padded to the longest.
 
-    The last counted reward of each row includes everything else its episode earned, mainly its score. So the rewards of any row add up
-    to the return of its episode, and returns are comparable however an episode was split into rows.
+    The last counted reward of each row includes everything else its episode earned, mainly its score, and what was paid before it split
+    off. So the rewards of any row add up to the return of its episode, and returns are comparable however an episode was split into
+    rows.
     """
     rollouts = [row for group in groups for row in group.rows]
     assert rollouts, "a batch needs at least one rollout"
@@ -91,8 +92,11 @@ def _reward_S(row: Rollout, episode: Episode) -> Tensor:
     """The row's rewards, each on a counted decision, plus on the last one what its episode earned elsewhere."""
     if not bool(row.mask_S.any()):
         return row.reward_S
-    own_S = on_decisions(row.reward_S[None], row.mask_S[None])[0]
-    elsewhere = sum(float(other.reward_S.sum()) for other in episode.rows if other is not row)
+    reward_S, start = row.reward_S.clone(), row.fork[1] if row.fork else 0
+    elsewhere = float(reward_S[:start].sum())
+    reward_S[:start] = 0
+    own_S = on_decisions(reward_S[None], row.mask_S[None])[0]
+    elsewhere += sum(float(other.reward_S.sum()) for other in episode.rows if other is not row)
     earned = elsewhere if row.score is None else row.score + elsewhere
     if not (row.score is not None or elsewhere):
         return own_S

@@ -187,12 +187,14 @@ def staleness_metrics(
     return metrics | {f"staleness/share/{a}": s for a, s in zip(ages.tolist(), share.tolist(), strict=True)}
 
 
-def replay_metrics(groups: Sequence[Group], learner_version: int, fresh: TrainBatch | None) -> dict[str, float]:
-    """The share of the trained episodes that a store replayed, and the mean age of their oldest decisions. Where a step trains on other
-    rows than those of its groups, which are ``fresh``: the ages of these, which the ages of what was replayed would hide."""
-    if fresh is not None:
-        age_K = (learner_version - fresh.column("version_NS", replay_metrics))[fresh.mask_NS]
-        return {"replay/lag": float(age_K.double().mean()), "replay/lag_max": float(age_K.max())} if len(age_K) else {}
+def lag_metrics(fresh: TrainBatch, learner_version: int) -> dict[str, float]:
+    """The ages of the rows that came in, which those of what was replayed would hide where a step trains on other rows."""
+    age_K = (learner_version - fresh.column("version_NS", lag_metrics))[fresh.mask_NS]
+    return {"replay/lag": float(age_K.double().mean()), "replay/lag_max": float(age_K.max())} if len(age_K) else {}
+
+
+def replay_metrics(groups: Sequence[Group], learner_version: int) -> dict[str, float]:
+    """The share of the trained episodes that a store replayed, and the mean age of their oldest decisions."""
     episodes = [episode for group in groups for episode in group.episodes]
     ages = [learner_version - episode.oldest for episode in episodes if episode.origin]
     return {"replay/share": len(ages) / len(episodes)} | ({"replay/age": sum(ages) / len(ages)} if ages else {})

@@ -20,4 +20,4 @@ class Paid(AbstractReward):
     weight: float = 0.0
 
     def __call__(self, group: Group) -> list[float | None]:
-        return [episode.earned - (episode.score or 0.0) for episode in group.episodes]
+        return [episode.paid for episode in group.episodes]

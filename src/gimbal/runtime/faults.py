@@ -342,5 +342,4 @@ class FaultyScorer(AbstractScorer):
 
 
 def _scored(episode: Episode, score: float, scores: Mapping[str, float]) -> Episode:
-    dense = episode.earned - (episode.score or 0.0)  # stays beside the score
-    return episode.scored(float(score) - dense, {**scores, "faults": float(score) - episode.earned})
+    return episode.scored(float(score) - episode.paid, {**scores, "faults": float(score) - episode.earned})

@@ -81,14 +81,15 @@ def joined(base: Rollout, kept: int, told: int | None, whole: Rollout, *, counts
     """``whole`` as it is to be read: its first ``kept`` decisions are ``base``'s, then ``told`` ones are an observation, then its own.
 
     ``counts``: whether what it has of ``base`` counts in it, as of a row that continues and not of a branch. ``told`` is None where it
-    was told nothing; 0 is an empty answer, which begins a turn all the same.
+    was told nothing; 0 is an empty answer, which begins a turn all the same. A branch of another sample was paid what that one was paid
+    on its way to the split, so that the returns of a group are of whole paths; within an episode that payment stays in the other row.
     """
     begun = kept + (told or 0)
     own = whole.length - begun
     mask_S = base.mask_S[:kept] if counts else torch.zeros(kept, dtype=torch.bool)
     mask_S = torch.cat([mask_S, torch.zeros(begun - kept, dtype=torch.bool), whole.mask_S[begun:]])
     reward_S = whole.reward_S.clone()
-    if counts:
+    if counts or base.sample != whole.sample:
         reward_S[:kept] = base.reward_S[:kept]
     return replace(
         whole,

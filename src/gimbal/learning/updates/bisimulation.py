@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -13,8 +12,8 @@ from torch import Tensor, nn
 
 from gimbal.composition import ENCODES, Composition, Refusal, Verdict
 from gimbal.dataflow.replay.recordings import Recordings
-from gimbal.learning.optimization import Optimization
-from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
+from gimbal.learning.updates.around import AbstractAround
+from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.implicit_q import ImplicitQ
 from gimbal.learning.updates.off_policy import CRITIC, counted_of, means, steps_of, summed
 from gimbal.ops import stable_hash
@@ -71,7 +70,7 @@ class LatentModel(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HistoryBisimulation(AbstractUpdate):
+class HistoryBisimulation(AbstractAround):
     """IQL on a code of the observation, a history say, in which distances are those of what follows ("Offline RL with Observation
     Histories", arXiv:2310.20663).
 
@@ -97,24 +96,17 @@ class HistoryBisimulation(AbstractUpdate):
     Confidence: partial (the abstract and the standard form of such losses).
     """
 
-    off_policy: ClassVar[bool] = True
-
     inside: ImplicitQ
     code: int = 8
     weight: float = 0.1
     hidden: tuple[int, ...] = (64,)
-    optimization: Optimization = field(init=False)  # that of ``inside``: there is one schedule
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "optimization", self.inside.optimization)
+        super().__post_init__()
         if self.code < 1 or not 0 <= self.weight < math.inf:
             raise ValueError(
                 f"HistoryBisimulation has code {self.code}, which counts the numbers of a code from 1, and weight {self.weight}, 0 or "
                 "above"
-            )
-        if self.inside.controllers or self.inside.stability is not None:
-            raise ValueError(
-                "controllers and stability belong to the whole update: give them to HistoryBisimulation, with paths such as inside.beta"
             )
 
     def effects(self) -> frozenset[str]:
@@ -148,25 +140,6 @@ class HistoryBisimulation(AbstractUpdate):
     def latent(self, seed: int) -> LatentModel:
         critic = self.inside.critic
         return LatentModel(self.code, critic.actions, self.hidden, critic.bound, stable_hash(LATENT, seed) % 2**63)
-
-    @property
-    def begins_from(self) -> str:
-        return self.inside.begin_from
-
-    def init(self, models: Models) -> dict[str, Stateful]:
-        return self.inside.init(models)
-
-    def begun(self, models: Models) -> None:
-        self.inside.begun(models)
-
-    def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
-        return self.inside.prepare(models, batch)
-
-    def moves(self, batch: TrainBatch) -> list[int] | None:
-        return self.inside.moves(batch)
-
-    def stepped(self, models: Models, batch: TrainBatch) -> Metrics:
-        return self.inside.stepped(models, batch)
 
     @torch.no_grad()
     def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:

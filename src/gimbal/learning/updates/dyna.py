@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -16,10 +15,10 @@ from gimbal.composition import FOLLOWS, Composition, Refusal, Verdict
 from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import FRESH, MOVE
 from gimbal.learning.guardian import Guardian, Supported, misplaced
-from gimbal.learning.optimization import Optimization
-from gimbal.learning.updates.base import AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
+from gimbal.learning.updates.around import AbstractAround
+from gimbal.learning.updates.base import Loss, Metrics, Models, ModelSpec, Stateful
 from gimbal.learning.updates.model_learning import fitting, foreseen, fresh, refining, single_steps
-from gimbal.learning.updates.off_policy import AbstractOffPolicy, counted_of, means, steps_of
+from gimbal.learning.updates.off_policy import counted_of, means, steps_of
 from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.control import AbstractControlPolicy, Steps
 from gimbal.policies.dynamics import Dynamics
@@ -34,7 +33,7 @@ ACTION, NOISE, PICK = "noise/action", "noise/world", "noise/member"  # of a bran
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dyna(AbstractUpdate):
+class Dyna(AbstractAround):
     """Learns a world model, and an off-policy update learns from it (Dyna, Sutton 1991; with SAC inside, MBPO, arXiv:1906.08253).
 
     For each minibatch of K real steps sampled from the store, in this order, w being 1 / K:
@@ -59,18 +58,14 @@ class Dyna(AbstractUpdate):
     Confidence: partial; ours: branches are not kept, the world is trained by each update's own real steps, all members are used.
     """
 
-    off_policy: ClassVar[bool] = True
-
-    inside: AbstractOffPolicy
     world: Dynamics
     horizon: int = 3
     share: float = 0.75
     world_learning_rate: float = 1e-3
     guard: Guardian | None = None
-    optimization: Optimization = field(init=False)  # that of ``inside``: there is one schedule
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "optimization", self.inside.optimization)
+        super().__post_init__()
         if self.horizon < 0 or not 0 <= self.share <= 1 or not 0 <= self.world_learning_rate < math.inf:
             raise ValueError(
                 f"Dyna has horizon {self.horizon}, which counts imagined steps from 0, share {self.share}, which is in [0, 1], and "
@@ -88,10 +83,6 @@ class Dyna(AbstractUpdate):
             )
         if isinstance(self.inside, TD3) and self.inside.imitation is not None:
             raise ValueError("imitation is of recorded actions, and a branch has none: leave out inside.imitation")
-        if self.inside.controllers or self.inside.stability is not None:
-            raise ValueError(
-                "controllers and stability belong to the whole update: give them to Dyna, with paths such as inside.alpha"
-            )
 
     def effects(self) -> frozenset[str]:
         return frozenset({FOLLOWS})
@@ -112,15 +103,8 @@ class Dyna(AbstractUpdate):
         optimizer = self.inside.optimization.adamw(self.world_learning_rate)
         return {**self.inside.models(), WORLD: ModelSpec(load=self.world.load, optimizer=optimizer)}
 
-    @property
-    def begins_from(self) -> str:
-        return self.inside.begin_from
-
     def init(self, models: Models) -> dict[str, Stateful]:
         return self.inside.init(models) | ({} if self.guard is None else {GUARD: Supported(self.guard)})
-
-    def begun(self, models: Models) -> None:
-        self.inside.begun(models)
 
     @property
     def _imagines(self) -> bool:
@@ -149,12 +133,6 @@ class Dyna(AbstractUpdate):
             PICK: torch.from_numpy(random.random((n, h), dtype="float32")),
         }
         return {BRANCH + name: x[:, None] for name, x in {**inner, **own}.items()}
-
-    def moves(self, batch: TrainBatch) -> list[int] | None:
-        return self.inside.moves(batch)
-
-    def stepped(self, models: Models, batch: TrainBatch) -> Metrics:
-        return self.inside.stepped(models, batch)
 
     def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         minibatch = minibatch.with_columns({WEIGHT: ops.TokenMean()(minibatch.mask_NS)})

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,12 +16,12 @@ from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import FRESH, MOVE
-from gimbal.learning.optimization import Optimization
-from gimbal.learning.updates.base import AbstractUpdate, Loss, Metrics, Models, ModelSpec, Stateful
+from gimbal.learning.updates.around import AbstractAround
+from gimbal.learning.updates.base import Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.feasibility import FeasibilityGuided
 from gimbal.learning.updates.flow_q import START, TIME, cloning_noises
 from gimbal.learning.updates.model_learning import fresh, single_steps
-from gimbal.learning.updates.off_policy import BACKED, DISCOUNT, AbstractOffPolicy, counted_of, means, steps_of, summed
+from gimbal.learning.updates.off_policy import BACKED, DISCOUNT, counted_of, means, steps_of, summed
 from gimbal.ops import stable_hash
 from gimbal.policies.control import Steps
 from gimbal.policies.deterministic import Deterministic, DeterministicPolicy
@@ -94,7 +93,7 @@ def transitions(batch: TrainBatch) -> Float[Tensor, "N D"]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyntheticReplay(AbstractUpdate):
+class SyntheticReplay(AbstractAround):
     """Learns a flow of the store's transitions, and lets an off-policy update learn from transitions that it draws (SynthER,
     arXiv:2303.06614).
 
@@ -127,19 +126,15 @@ class SyntheticReplay(AbstractUpdate):
     Confidence: partial; ours: a flow in Euler steps, trained along with the policy, o' as a change of o.
     """
 
-    off_policy: ClassVar[bool] = True
-
-    inside: AbstractOffPolicy
     share: float = 0.5
     warmup: int = 2500
     hidden: tuple[int, ...] = (256, 256, 256)
     flow_steps: int = 10
     flow_learning_rate: float = 1e-3
     guidance: float = 0.0
-    optimization: Optimization = field(init=False)  # that of ``inside``: there is one schedule
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "optimization", self.inside.optimization)
+        super().__post_init__()
         if not 0 <= self.share <= 1 or self.warmup < 0 or self.flow_steps < 1:
             raise ValueError(
                 f"SyntheticReplay has share {self.share}, which is in [0, 1], warmup {self.warmup}, which counts moves from 0, and "
@@ -164,10 +159,6 @@ class SyntheticReplay(AbstractUpdate):
             raise ValueError(
                 f"SyntheticReplay draws real actions and rewards, and {type(self.inside).__name__} learns by choices or costs: give it "
                 "inside=TD3(...), SoftActorCritic(...), ImplicitQ(...) or FlowQ(...)"
-            )
-        if self.inside.controllers or self.inside.stability is not None:
-            raise ValueError(
-                "controllers and stability belong to the whole update: give them to SyntheticReplay, with paths such as inside.alpha"
             )
 
     @property
@@ -200,16 +191,6 @@ class SyntheticReplay(AbstractUpdate):
         sizes = (self.critic.observations, self.critic.actions, self.hidden)
         return TransitionFlow(*sizes, stable_hash(TRANSITIONS, seed) % 2**63)
 
-    @property
-    def begins_from(self) -> str:
-        return self.inside.begin_from
-
-    def init(self, models: Models) -> dict[str, Stateful]:
-        return self.inside.init(models)
-
-    def begun(self, models: Models) -> None:
-        self.inside.begun(models)
-
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         if (new := fresh(batch)) is not None:
             models[TRANSITIONS].units.observe(transitions(new).to(models.device))
@@ -221,12 +202,6 @@ class SyntheticReplay(AbstractUpdate):
         noises = cloning_noises(models, batch, size)
         own = {DRAWN: torch.from_numpy(drawn_ND), **{f"{TRANSITIONS}/{name}": x for name, x in noises.items()}}
         return batch.with_columns({**own, REAL: transitions(batch)[:, None]}).to(models.device), told
-
-    def moves(self, batch: TrainBatch) -> list[int] | None:
-        return self.inside.moves(batch)
-
-    def stepped(self, models: Models, batch: TrainBatch) -> Metrics:
-        return self.inside.stepped(models, batch)
 
     def _warms(self, batch: TrainBatch) -> bool:
         return int(batch.facts[MOVE][0]) < self.warmup
