@@ -15,9 +15,11 @@ import tempfile
 import time
 from pathlib import Path
 
+import image
 from attacks import become, marked
 
 from gimbal.sandbox import worker as sandboxed
+from gimbal.sandbox.container import Container
 from gimbal.sandbox.live import OverLimit, SandboxError
 from gimbal.sandbox.processes import Bubblewrap, Landlock
 
@@ -374,7 +376,11 @@ HANGS = {"leaves_a_daemon_and_hangs", "loops", "ignores_signals", "stops_itself"
 ATTACKS = {
     name: one for name, one in list(vars().items()) if inspect.isfunction(one) and one.__module__ == __name__
 }  # fmt: skip
-RUNGS = {"Landlock": Landlock(memory_gb=0.2, output=20_000), "Bubblewrap": Bubblewrap(memory_gb=0.2, output=20_000)}
+RUNGS = {
+    "Landlock": Landlock,
+    "Bubblewrap": Bubblewrap,
+    "Container": lambda **limits: Container(image=image.NAME, engine=image.engine(), **limits),
+}
 
 
 def text(name: str, info: dict) -> str:
@@ -400,11 +406,11 @@ def main(who: str, rung: str, *without: str) -> dict:
         listener.bind("\0gimbal-programs-" + str(os.getpid()))
         listener.listen()
         dummy = subprocess.Popen(["sleep", "600"], start_new_session=True)
-        spec = RUNGS[rung]
+        spec = RUNGS[rung](memory_gb=0.2, output=20_000)
         info = {
             "secret": f"{place}/secret/file", "own": f"{place}/own/file", "answers": f"{place}/run/answers",
             "home": os.path.expanduser("~"), "dummy": dummy.pid, "trainer": os.getpid(), "port": server.getsockname()[1],
-            "rooted": "namespaces" not in without or rung == "Bubblewrap", "threads": False, "mark": f"98765.{os.getpid()}",
+            "rooted": "namespaces" not in without or rung != "Landlock", "threads": False, "mark": f"98765.{os.getpid()}",
         }  # fmt: skip
         try:
             found = attack(spec, info)

@@ -9,6 +9,7 @@ import traceback
 import warnings
 from functools import cache
 
+import image
 import programs
 import pytest
 
@@ -31,6 +32,7 @@ WAYS = [
     ("user", "Landlock", "namespaces"),
     ("root", "Bubblewrap"),
     ("user", "Bubblewrap"),
+    ("root", "Container"),
 ]
 
 
@@ -63,6 +65,8 @@ def found(way: tuple[str, ...]) -> dict:
         pytest.skip("these tests do not run as root")
     if "Bubblewrap" in way and shutil.which("bwrap") is None:
         pytest.skip("bwrap is not installed")
+    if "Container" in way and not image.engine():
+        pytest.skip("neither docker nor podman runs a container here")
     result = battery(*way)
     if way[1] == "Landlock" and "namespaces" in result["lacking"] and "signals" in result["lacking"]:
         pytest.skip("no namespaces here, and an old Landlock: this rung refuses untrusted code")

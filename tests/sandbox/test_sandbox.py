@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import image
 import pytest
 
 from gimbal.sandbox import trial
@@ -26,6 +28,10 @@ def here(spec):
         pytest.importorskip("pydantic_monty")
     if isinstance(spec, Bubblewrap) and shutil.which(spec.program) is None:
         pytest.skip("bwrap is not installed")
+    if isinstance(spec, Container):
+        if not image.engine():
+            pytest.skip("neither docker nor podman runs a container here")
+        return replace(spec, engine=image.engine())
     return spec
 
 
@@ -42,7 +48,7 @@ def start():
         sandbox.close()
 
 
-RUNGS = [Landlock(), Bubblewrap(), Monty()]
+RUNGS = [Landlock(), Bubblewrap(), Monty(), Container(image=image.NAME)]
 
 
 @pytest.mark.slow
@@ -219,9 +225,10 @@ def test_one_thread_attacks_while_the_others_wait():
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", RUNGS, ids=lambda spec: type(spec).__name__)
 def test_a_rung_that_holds_opens(spec):
+    spec = here(spec)
     if isinstance(spec, Landlock) and not all(trial.held(spec).values()):
         pytest.skip("this kernel has too little of it, and the rung refuses")
-    here(spec).open().close()
+    spec.open().close()
     assert all(trial.held(spec).values()) and len(trial.held(spec)) == 10
 
 
@@ -240,11 +247,46 @@ def test_where_nothing_holds_untrusted_code_is_refused(monkeypatch):
 def test_what_is_not_here_says_so_and_nothing_takes_its_place(monkeypatch):
     with pytest.raises(Unavailable, match="nowhere-bwrap, which is not installed: apt install bubblewrap"):
         Bubblewrap(program="nowhere-bwrap").start()
-    with pytest.raises(Unavailable, match=r"wants podman, which .* does not start containers"):
-        Container(image="debian", engine="podman").start()
+    assert "needs the program nowhere-docker" in Container(image="debian", engine="nowhere-docker").missing()
     monkeypatch.setitem(sys.modules, "pydantic_monty", None)
     with pytest.raises(Unavailable, match="needs the package pydantic-monty"):
         Monty().start()
+
+
+def test_an_image_that_is_not_there_or_has_no_python_is_said():
+    spec = here(Container(image="nowhere:1"))
+    assert "finds no image 'nowhere:1'" in spec.missing() and f"{spec.engine} pull nowhere:1" in spec.missing()
+    with pytest.raises(Unavailable, match=r"did not start .* as a sandbox: it ended \("):
+        replace(spec, image=image.NAME, options=("--entrypoint", "nowhere")).start()
+    with pytest.raises(ValueError, match="the name of an image"):
+        Container(image="--privileged")
+
+
+STARTS = """
+import sys
+from gimbal.sandbox.container import Container
+live = Container(image=sys.argv[1], engine=sys.argv[2]).start()
+print(live.worker.name, flush=True)
+live.exec("print(1)")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_a_container_ends_with_its_run_though_it_is_killed():
+    spec = here(Container(image=image.NAME))
+    words = [sys.executable, "-c", STARTS, spec.image, spec.engine]
+    run = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    name, ready = run.stdout.readline().strip(), run.stdout.readline()
+    listing = [*spec.engine.split(), "ps", "--all", "--quiet", "--filter", f"name={name}"]
+    assert ready == "ready\n" and subprocess.run(listing, capture_output=True).stdout
+    run.kill()
+    run.communicate()
+    until = time.monotonic() + 60
+    while subprocess.run(listing, capture_output=True).stdout:
+        assert time.monotonic() < until
+        time.sleep(0.2)
 
 
 @pytest.mark.parametrize("options", [{"timeout": 0.0}, {"memory_gb": -1.0}, {"processes": 1000}, {"output": 0}])

@@ -18,12 +18,14 @@ import sys
 import tarfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from gimbal.sandbox import _kernel as kernel
 from gimbal.sandbox._confine import DEVICES, PROCESSES, own_proc
+from gimbal.sandbox._seccomp import refuse_calls
 from gimbal.sandbox._supervisor import close_all_but, end_family, family, proportional, resident
 
 TICK = 0.05  # seconds between two looks at what a program takes
@@ -38,8 +40,9 @@ class TooLarge(Exception):
 
 
 class Programs:
-    def __init__(self, memory: int, processes: int, output: int) -> None:
+    def __init__(self, memory: int, processes: int, output: int, user: int | None = None) -> None:
         self.memory, self.processes, self.output = memory, processes, output
+        self.user = user  # of its programs and their files, where it is not its own
         self.home = os.path.realpath(os.environ["TMPDIR"])
         os.chdir(self.home)
         self.reads: tuple[str, ...] = ()
@@ -58,7 +61,8 @@ class Programs:
             "unpack": self.unpack,
         }
         try:
-            return {"value": calls[what](*arguments)}
+            with nullcontext() if what in ("begin", "exec") else as_user(self.user):
+                return {"value": calls[what](*arguments)}
         except TooLarge as error:
             return {"over": str(error)}
         except OSError as error:
@@ -94,6 +98,7 @@ class Programs:
             os.setsid()
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
+            become(self.user)
             kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # its own /proc/self
             close_all_but(-1)
             shut_in(self.memory, self.processes)
@@ -247,6 +252,31 @@ def runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def become(user: int | None) -> None:
+    """For good, with no more calls of the system than programs have in the other rungs."""
+    if user is not None:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        refuse_calls(network=False, hidden_memory=False, metadata=True)
+
+
+@contextmanager
+def as_user(user: int | None) -> Iterator[None]:
+    """Files belong to who will use them, and are opened with no more rights than theirs."""
+    own = os.geteuid(), os.getegid()
+    if user is not None:
+        os.setegid(user)
+        os.seteuid(user)
+    try:
+        yield
+    finally:
+        if user is not None:
+            os.seteuid(own[0])
+            os.setegid(own[1])
 
 
 def libraries() -> ctypes.CDLL:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import cloudpickle
 
@@ -40,6 +40,7 @@ from gimbal.sandbox.worker import TargetError, Worker, WorkerError
 SERVES_GB = 0.25  # beside what its programs may take, for what starts them
 GRACE = 10.0  # seconds past a program's deadline in which what starts it must have said so
 TREE = Path(__file__).parents[1]
+READS = (str(TREE / "sandbox"), str(TREE / "__init__.py"), str(Path(cloudpickle.__file__).parent))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,35 @@ class AbstractProcesses(AbstractSandboxSpec):
         checked(self, ("timeout", self.timeout, MOST_SECONDS), ("memory_gb", self.memory_gb, 1024))
         checked(self, ("processes", self.processes, 128), ("output", self.output, 1 << 20))
 
+    @abstractmethod
+    def server(self) -> Server:
+        """A new one of the process that starts its programs. Raises Unavailable."""
+
+    def start(self) -> Contained:
+        return Contained(self)
+
+
+class Server(Protocol):
+    """What starts programs: ``_programs.Programs``, called from outside. A ``Worker`` is one."""
+
+    timeout: float
+    lacking: dict[str, str]  # promises of docs/isolation.md that this machine does not keep
+
+    @property
+    def needs(self) -> list[str]: ...
+
+    @property
+    def alive(self) -> bool: ...
+
+    def __call__(self, *arguments: Any) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractHere(AbstractProcesses):
+    """By this machine's own Python and programs."""
+
     def missing(self) -> str:
         if sys.platform != "linux":
             return f"{type(self).__name__} needs Linux, and this is {sys.platform}: choose Monty()"
@@ -64,12 +94,24 @@ class AbstractProcesses(AbstractSandboxSpec):
     def within(self) -> Callable[[Order], list[str]] | None:
         """The command in which its process starts; None: it needs none. Raises Unavailable."""
 
-    def start(self) -> Contained:
-        return Contained(self)
+    def server(self) -> Worker:
+        limits = (int(self.memory_gb * 2**30), self.processes, self.output)
+        worker = Worker(
+            type(self).__name__,
+            partial(make, *limits),
+            timeout=self.timeout + GRACE,
+            memory_gb=self.memory_gb + SERVES_GB,
+            network=False,
+            reads=READS,
+            imports=False,
+            within=self.within(),
+        )
+        worker.start()
+        return worker
 
 
 @dataclass(frozen=True, kw_only=True)
-class Landlock(AbstractProcesses):
+class Landlock(AbstractHere):
     """Python programs and commands under Linux's own mechanisms, without any package: namespaces where they are allowed,
     Landlock, a filter of system calls, limits, as root another user.
 
@@ -83,7 +125,7 @@ class Landlock(AbstractProcesses):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bubblewrap(AbstractProcesses):
+class Bubblewrap(AbstractHere):
     """As Landlock, in the namespaces that ``bwrap`` makes: for machines that let this program make them, and no other.
 
     ``program`` names it, or its place.
@@ -131,19 +173,7 @@ class Contained(AbstractSandbox):
         if wrong := spec.missing():
             raise Unavailable(wrong)
         self.spec, self.lost, self.asked = spec, "", False
-        limits = (int(spec.memory_gb * 2**30), spec.processes, spec.output)
-        self.reads = (str(TREE / "sandbox"), str(TREE / "__init__.py"), str(Path(cloudpickle.__file__).parent))
-        self.worker = Worker(
-            type(spec).__name__,
-            partial(make, *limits),
-            timeout=spec.timeout + GRACE,
-            memory_gb=spec.memory_gb + SERVES_GB,
-            network=False,
-            reads=self.reads,
-            imports=False,
-            within=spec.within(),
-        )
-        self.worker.start()
+        self.worker = spec.server()
 
     def exec(self, program: Program, *, stdin: str = "", seconds: float | None = None) -> Outcome:
         seconds = allowed(self.spec.timeout if seconds is None else seconds)
@@ -184,7 +214,7 @@ class Contained(AbstractSandbox):
             if not self.asked and self.worker.needs != []:
                 raise WorkerError("it answered what nobody asked")
             if not self.asked and "namespaces" in self.worker.lacking:
-                self.worker("begin", granted(self.reads, imports=False), "landlock" not in self.worker.lacking)
+                self.worker("begin", granted(READS, imports=False), "landlock" not in self.worker.lacking)
             if "children" in self.worker.lacking:
                 raise WorkerError(f"what a program leaves could not be ended: {self.worker.lacking['children']}")
             if self.asked and not self.worker.alive:  # else the worker would start afresh, without the files
