@@ -1,6 +1,7 @@
 """Trained tokens are sampled tokens: episodes of several turns with calls of tools, over every way from a sampler to a batch.
 
     python benchmarks/token_exactness.py --episodes 1000
+    .venv-vllm/bin/python benchmarks/token_exactness.py --episodes 1000 --ways vllm
 
 What is drawn is a script (a random policy calls no tools): texts with calls in every spelling, cut into tokens of a BPE vocabulary in
 ways that its tokenizer would not cut them. So whoever decodes, lets a template write the history anew and encodes it again trains on
@@ -26,6 +27,7 @@ from gimbal.dataflow.packing import pack
 from gimbal.engines import decoding
 from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
+from gimbal.engines.vllm import VLLM
 from gimbal.environments.functions import Functions
 from gimbal.learning.weight_sync.receipts import load
 from gimbal.policies.token import CausalLM, Sampling, TokenPolicy, Tokens
@@ -89,7 +91,7 @@ def made(directory: Path) -> TokenPolicy:
         num_hidden_layers=1,
         num_attention_heads=2,
         num_key_value_heads=1,
-        head_dim=8,
+        head_dim=32,  # of those that vLLM computes on a CPU
         max_position_embeddings=4 * LONGEST,
         tie_word_embeddings=True,
         eos_token_id=fast.eos_token_id,
@@ -141,6 +143,10 @@ class Script:
     def __call__(self, logits_BV: torch.Tensor, uniform_B: torch.Tensor, rows: Any) -> Any:
         assert len(logits_BV) == 1, "one row at a time"
         _, _, logprob_BV = DRAW(logits_BV, uniform_B, rows)
+        token_B = torch.tensor([self.next()])
+        return token_B, logprob_BV[0, token_B], logprob_BV
+
+    def next(self) -> int:
         token = next(self.left, None)
         if token is None:
             text = turn(self.draw)
@@ -148,8 +154,7 @@ class Script:
             self.left = iter([*self.cut(text), *end])
             token = next(self.left)
         self.drawn.append(token)
-        token_B = torch.tensor([token])
-        return token_B, logprob_BV[0, token_B], logprob_BV
+        return token
 
 
 DRAW = decoding.draw
@@ -163,6 +168,27 @@ def task(number: int) -> Task:
 def native(policy: TokenPolicy, workflow: AbstractWorkflow, count: int, sampling: Sampling) -> list[Episode]:
     """Over the runner: one episode after the other, so that the script is theirs in order."""
     engine = Driven(engine=Native(slots=1, precision="float32"), workflow=workflow).start(policy)
+    return driven(engine, policy, count, sampling)
+
+
+def of_vllm(
+    policy: TokenPolicy, workflow: AbstractWorkflow, count: int, sampling: Sampling, script: Script
+) -> list[Episode]:
+    """As ``native``, with vLLM: the script takes the place of what its sampler drew, behind its own sampling."""
+    engine = Driven(engine=VLLM(slots=1, precision="float32", cache_gb=0.25), workflow=workflow).start(policy)
+    sampler: Any = engine.inner._runner.sampler
+    own = sampler.sample
+
+    def sample(logits_BV: torch.Tensor, *arguments: Any, **named: Any) -> Any:
+        token_B, logprob_BV = own(logits_BV, *arguments, **named)
+        assert len(token_B) == 1, "one row at a time"
+        return token_B.fill_(script.next()), logprob_BV
+
+    sampler.sample = sample
+    return driven(engine, policy, count, sampling)
+
+
+def driven(engine: Any, policy: TokenPolicy, count: int, sampling: Sampling) -> list[Episode]:
     load(engine, policy, 0)
     found = []
     for number in range(count):
@@ -209,13 +235,14 @@ def rebuilt(policy: TokenPolicy, episode: Episode) -> bool:
 def measured(way: str, count: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as directory:
         policy = made(Path(directory))
-    script = Script(policy, seed=3, paused=way == "dialogue")
+    script = Script(policy, seed=3, paused=way in ("dialogue", "vllm"))
     decoding.draw = script
     try:
+        flow = Dialogue(tool=Functions(functions=(tool_agent.add, tool_agent.look)), answers=4, overlap=0)
         if way == "dialogue":
-            functions = Functions(functions=(tool_agent.add, tool_agent.look))
-            flow = Dialogue(tool=functions, answers=4, overlap=0)
             episodes = native(policy, flow, count, Sampling(max_length=LONGEST))
+        elif way == "vllm":
+            episodes = of_vllm(policy, flow, count, Sampling(max_length=LONGEST), script)
         elif way == "agent":
             episodes = native(
                 policy, Agent(program=f"{HERE / 'tool_agent.py'}:solve"), count, Sampling(max_length=LONGEST)
