@@ -193,6 +193,12 @@ MECHANISMS: dict[str, Mechanism] = {
     "clip_cov": of("grpo", masks=below("mask/CovarianceMask")),
     "clip_higher": of("grpo", objective=above("clip_ratio/high")),
     "codev_r1": of("dapo", 3, prompts=16, controllers=varies("control/oversampling")),
+    "coda": of(
+        "grpo",
+        3,
+        rewards=differs("reward/mean").by(rewards=(replace(recipes.function("coda")().rewards[0], form_weight=0.0),)),
+        regularisers=above("kl/ref"),
+    ),
     "complementary_rl": of(
         "grpo",
         3,
