@@ -413,6 +413,7 @@ OF_OTHERS = {
     "Rows",
     "Segments",
     "Split",
+    "TextGymnasiumTasks",
     "VerifiersTasks",
     "Within",
 }

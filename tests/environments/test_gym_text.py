@@ -103,6 +103,12 @@ def test_what_shows_or_takes_no_text_is_refused_with_the_way_out():
         live.step("1")
 
 
+def test_the_same_index_is_the_same_task():
+    one, other = (TextGymnasiumTasks(environment=WAYS["class"]) for _ in range(2))
+    assert [one[index] for index in (0, 1, 5)] == [other[index] for index in (5, 0, 1)][1:] + [other[5]]
+    assert len({one[index].id for index in range(4)}) == len({one[index].seed for index in range(4)}) == 4
+
+
 def test_without_a_system_prompt_a_task_is_text():
     chat, text = (TextGymnasiumTasks(environment=WAYS["class"], system=said)[0] for said in ("Guess.", ""))
     assert chat.columns["messages"] == [{"role": "system", "content": "Guess."}] and not text.columns

@@ -21,7 +21,11 @@ MOST_HUNG = 32  # threads that never came back
 
 
 class Late(Exception):
-    """A call did not come back within its deadline."""
+    """A call did not come back within its deadline; ``what`` it was doing then."""
+
+    def __init__(self, said: str, what: str) -> None:
+        super().__init__(said)
+        self.what = what
 
 
 class Hung(ValueError):
@@ -72,10 +76,11 @@ class Call:
         with doing(self.what, task=self.task, turn=self.turn), self.done:
             while not self.over and self.left > 0:
                 self.done.wait(None if math.isinf(self.left) else self.left)
-            self.given_up = not self.over
+            # As of now: it may go on to the next thing before it is given up.
+            late = Late(f"{self.name} did not answer within {self.deadline:g} s", self.what)
         if not self.over:
             DESK.give_up(self, late=True)
-            raise Late(f"{self.name} did not answer within {self.deadline:g} s")
+            raise late
         if self.error is not None:
             raise self.error
         return self.value

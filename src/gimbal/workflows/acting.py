@@ -89,8 +89,9 @@ class Seat:
     def begin(self, act: Act, place: int) -> Call:
         """Do the action at this position, after all earlier ones that are still to do; each has its own time."""
         turn = sum(action is not None for action in self.history[:place])
+        what = self._stepping if self.history[place] is not None else self._beginning
         run = partial(self._bring, place, act)
-        return DESK.call(self._stepping, run, deadline=act.deadline, task=self.task.id, turn=turn)
+        return DESK.call(what, run, deadline=act.deadline, task=self.task.id, turn=turn)
 
     @property
     def _stepping(self) -> str:
@@ -109,7 +110,7 @@ class Seat:
         except (Unrepeatable, Hung, Untrusted):  # these end the run
             raise
         except Late as error:
-            self.broken, self.late = str(error), "setup" if call.what == self._beginning else True
+            self.broken, self.late = str(error), "setup" if error.what == self._beginning else True
         except BaseException as error:
             # Whatever was raised in its thread is its own (an exit, a cancelled coroutine), for signals come to the main thread alone.
             if error is not call.error:
