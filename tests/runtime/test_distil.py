@@ -95,8 +95,9 @@ def test_a_pool_of_what_is_solved_seldom_and_pairs_about_form(tmp_path):
 def test_what_several_experts_solved_teaches_one_by_file(tmp_path, single_thread, monkeypatch):
     """CODA's second stage, and PACED's first with one file, which a teacher wrote."""
     monkeypatch.chdir(tmp_path)
-    for name in ("a", "b"):
-        write_tasks(distilled(ExactAnswer()), tmp_path / f"{name}.jsonl")
+    for name in ("a", "b"):  # of an application each
+        solved = [replace(task, id=f"{name}/{task.id}") for task in distilled(ExactAnswer())]
+        write_tasks(solved, tmp_path / f"{name}.jsonl")
     CausalLM().load().save(tmp_path / "start")
     pooled = Text("Within(tasks='a.jsonl,b.jsonl',column='pass_rate',above=0)")
     run = recipes.load("sft", {"tasks": pooled, "policy.model": Text("start")})
