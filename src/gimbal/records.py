@@ -26,6 +26,7 @@ from torch import Tensor
 LEAST_TEMPERATURE, MOST_TEMPERATURE, MOST_LENGTH = 0.001, 1000.0, 10_000_000  # beyond, logits overflow; longest context
 VISIT = "visit"  # column of a task: how many times it was given out before, where a curriculum gives it out again
 Fault = Literal["provider", "tool", "sandbox", "environment", "agent"]  # what broke; never the policy's doing
+Lateness = bool | Literal["setup"]  # whether what broke is that a deadline passed; "setup": that of its beginning
 GRADIENT = {"gradient": True}  # marks a column that carries gradient
 
 
@@ -33,8 +34,7 @@ GRADIENT = {"gradient": True}  # marks a column that carries gradient
 class Task:
     """One task: a prompt to answer, or an environment to act in.
 
-    ``id`` is stable across runs (resume, replay and random numbers depend on it). ``columns`` carries the other columns of the dataset
-    row; only rewards read it.
+    ``id`` is stable across runs (resume, replay and random numbers depend on it). ``columns``: the row's other ones, read by rewards.
     """
 
     id: str
@@ -227,7 +227,7 @@ class Episode:
     spent: int = 0  # decisions sampled for it that are in none of its rows, minus those of its rows that were forced
     acts: tuple[Acted, ...] | None = None  # by step of its environment
     fault: Fault = "environment"  # whose fault the error is
-    late: bool = False  # the error is a missed deadline
+    late: Lateness = False  # the error is a missed deadline
 
     def __post_init__(self) -> None:
         assert self.rows, "an episode holds at least one row"

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+import own_text
 import own_tools
 import serving
 
@@ -29,6 +30,7 @@ from gimbal.environments.conformance import Conformance
 from gimbal.environments.functions import Functions
 from gimbal.environments.games import Deals, Game
 from gimbal.environments.gym import Gymnasium, Registered
+from gimbal.environments.gym_text import TextGymnasiumTasks
 from gimbal.environments.mcp import Mcp
 from gimbal.environments.minigrid import MiniGrid, MiniGridTasks
 from gimbal.environments.natural_deduction import NaturalDeduction, Theorems
@@ -117,6 +119,9 @@ class Walked:
 class Halving:
     """Guesses the middle of what is left, as it is told higher or lower; towers are moved by heart."""
 
+    def __init__(self, plain=False):
+        self.plain = plain
+
     def __call__(self, task, seen):
         if "1 to 20" in seen or "between 1 and 20" in seen or "Tower of Hanoi" in seen:
             self.low, self.high, self.moves = 1, 20, iter(["AC", "AB", "CB", "AC", "BA", "BC", "AC"])
@@ -125,12 +130,13 @@ class Halving:
         if "Hanoi" in task.source:
             return " ".join(next(self.moves))  # the package puts brackets around it
         self.at = (self.low + self.high) // 2
-        return f"[{self.at}]" if task.source else str(self.at)
+        return f"[{self.at}]" if task.source and not self.plain else str(self.at)
 
 
 WORLDS = [TextWorldTasks(rooms=r, objects=o, quest=q) for r, o, q in ((3, 4, 3), (1, 1, 1), (5, 6, 4))]
 ARENAS = [TextArenaTasks(game=name) for name in ("TowerOfHanoi-v0", "GuessTheNumber-v0")]
 BOARD = TextArenaTasks(game="TicTacToe-v0-train")
+SPEAKING = TextGymnasiumTasks(environment=f"{own_text.__file__}:Guess")
 LEVELS = [MiniGridTasks(level=f"BabyAI-{name}-v0") for name in ("GoToRedBallGrey", "OpenDoor", "PickupLoc")]
 BALANCED = np.array([0.0, 0.5, 10.0, 2.0])  # a controller by hand that keeps the pole up for as long as it is let
 CALL = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
@@ -198,6 +204,12 @@ CASES = {
         null=lambda task, turn: "x",
         worst=-1.0,
         score=lambda task, moments: moments[-1].observation.returns[0],
+    ),
+    "TextGymnasium": lambda: Conformance(
+        spec=SPEAKING.solved_in,
+        tasks=[SPEAKING[at] for at in range(6)],
+        oracle=Halving(plain=True),
+        null=lambda task, seen: None if "That is no" in str(seen) else "",
     ),
     "TextWorld": lambda: Conformance(
         spec=TextWorld(),
@@ -401,6 +413,7 @@ OF_OTHERS = {
     "Rows",
     "Segments",
     "Split",
+    "TextGymnasiumTasks",
     "VerifiersTasks",
     "Within",
 }

@@ -193,6 +193,12 @@ MECHANISMS: dict[str, Mechanism] = {
     "clip_cov": of("grpo", masks=below("mask/CovarianceMask")),
     "clip_higher": of("grpo", objective=above("clip_ratio/high")),
     "codev_r1": of("dapo", 3, prompts=16, controllers=varies("control/oversampling")),
+    "coda": of(
+        "grpo",
+        3,
+        rewards=differs("reward/mean").by(rewards=(replace(recipes.function("coda")().rewards[0], form_weight=0.0),)),
+        regularisers=above("kl/ref"),
+    ),
     "complementary_rl": of(
         "grpo",
         3,
@@ -551,6 +557,7 @@ MECHANISMS: dict[str, Mechanism] = {
         aggregation=GRADIENT,
     ),
     "paced": of("grpo", 4, sooner=FEW_TASKS, curriculum=varies("curriculum/Frontier/score")),
+    "paced_opd": of("opd", 4, sooner=FEW_TASKS, curriculum=varies("curriculum/Frontier/score")),
     "paco_resolution": of("next_scale", sampling=differs("length/mean")),
     "paco_grpo": of("grpo", reward_shaping=above("tamed/reasoning")),
     "pendulum": PPO_CONTROL,

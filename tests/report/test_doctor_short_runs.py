@@ -62,6 +62,8 @@ def test_an_evaluation_without_answers_is_named(record, sampled, greedy, named):
         assert not named or (
             signs[0].experiment.endswith(command) and f"{greedy:.0%} of the greedy" in signs[0].evidence
         )
+        if named and begin:  # prompts may be text or chats, and max_length may be what cuts them
+            assert "only whole beyond max_length=64" in signs[0].evidence and "of a chat that" in signs[0].evidence
     ended["after"]["eval/pass@1"] = 0.95
     (directory / "summary.json").write_text(json.dumps(ended))
     assert "empty answers" not in causes(directory), "no answer is the right one"

@@ -28,6 +28,7 @@ from gimbal.dataflow.budgets.interval_shared import IntervalShared
 from gimbal.dataflow.budgets.seeded import Seeded
 from gimbal.dataflow.budgets.until_mixed import UntilMixed
 from gimbal.dataflow.curricula.adversarial import Adversarial
+from gimbal.dataflow.curricula.frontier import Frontier
 from gimbal.dataflow.curricula.hinted import Hinted
 from gimbal.dataflow.curricula.horizon import Horizon
 from gimbal.dataflow.curricula.profiled import Profiled
@@ -191,6 +192,17 @@ REFUSALS = [
         {"regularisers": (KLPenalty(),)},
     ),
     ({"advantage": Distillation()}, "reference=DIRECTORY names its model", {"reference": CausalLM()}),
+    (
+        {
+            "advantage": Distillation(),
+            "reference": CausalLM(),
+            "rewards": (),
+            "held_out": None,
+            "curriculum": Frontier(),
+        },
+        "Frontier goes by how often tasks are solved, and nothing says so here",
+        {"rewards": (Digits(),)},
+    ),
     (
         {"reference": CausalLM(), "regularisers": (KLPenalty(),), "reference_rate": 0.1},
         "would replace it by the policy: keep one",

@@ -19,12 +19,15 @@ from gimbal.environments.mixture import Mixed
 from gimbal.environments.split import parted
 from gimbal.environments.tables import Rewritten
 from gimbal.policies.token import CausalLM
+from gimbal.recipes.core.sft import sft
 from gimbal.report.files import deterministic
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime import checkpoint, compose
 from gimbal.runtime.local import run_local
+from gimbal.runtime.looking import Unread
 from gimbal.runtime.run import HeldOut
 from gimbal.runtime.sources import digests, edited
+from gimbal.runtime.trainer import Trainer
 
 SCORE = """
 def score(prompts, completions, answer, **columns):
@@ -169,6 +172,49 @@ def test_reward_weights_weigh_functions_and_parts(place):
         load(reward_funcs=[longer, Digits()], reward_weights=[0.5])
     with pytest.raises(ValueError, match=r"give weights with the rewards: reward=f\.py:score\*0\.7"):
         load(reward=Text("f.py:a,f.py:b"), reward_weights=Text("[0.5, 0.5]"))
+
+
+SPELLER = CausalLM().load()
+UNSPELT = {
+    "prompt": {"prompt": "1 é 2 =\n", "completion": "3"},
+    "completion": {"prompt": "1 + 2 =\n", "completion": "ß"},
+    "one of several": {"prompt": "1 + 2 =\n", "completion": ["3", "中"]},
+    "messages": {"prompt": [{"role": "user", "content": "é"}], "completion": "3"},
+    "answer of a chat": {
+        "prompt": [{"role": "user", "content": "1"}],
+        "completion": [{"role": "assistant", "content": "é"}],
+    },
+}
+
+
+@pytest.mark.parametrize("where", UNSPELT)
+def test_characters_that_the_vocabulary_lacks_are_told_once(where):
+    plain = {"prompt": "1 + 2 =\n", "completion": "3"}
+    told = unspelt([plain, UNSPELT[where], UNSPELT[where]])
+    letter = next(letter for letter in ["é", "ß", "中"] if letter in str(UNSPELT[where]))
+    assert len(told) == 1 and told[0].startswith(
+        f"2 of 3 rows that were looked at have characters that this model's vocabulary lacks ({letter!r}); it reads each as <unk>"
+    )
+    assert not unspelt([plain])
+
+
+def test_of_many_characters_some_are_named():
+    (told,) = unspelt([{"prompt": "1 + 2 =\n", "completion": "éèêëàâäôöü"}])
+    assert "and 2 more" in told and told.startswith("1 of 1")
+
+
+def test_a_run_of_sft_tells_what_it_cannot_spell_before_its_first_step(single_thread):
+    notes, row = [], {"prompt": "1 + 2 =\n", "completion": "drei ½"}
+    run = replace(sft(), tasks=Rows(rows=[row]), held_out=None, steps=1, prompts_per_step=1, threads=1)
+    Trainer(run, note=notes.append).close()
+    assert [note for note in notes if "vocabulary lacks ('½')" in note and note.startswith("1 of 1 rows")]
+
+
+def unspelt(rows):
+    found = Unread(SPELLER)
+    for row in rows:
+        found.look(Rows(rows=[row])[0])
+    return list(found.sentence())
 
 
 def test_held_out_rows_that_are_trained_on_are_counted(place):

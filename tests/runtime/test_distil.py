@@ -1,11 +1,13 @@
 """A policy's own right answers and its record, task by task, and what they are good for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
+from gimbal import recipes
 from gimbal.cli import main
+from gimbal.config import Text
 from gimbal.engines.offline import Offline
 from gimbal.environments.dataset import Dataset, Rows
 from gimbal.environments.form_pairs import FormPairs
@@ -14,6 +16,7 @@ from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.runtime.distil import distil, write_tasks
+from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.demonstrated import Demonstrated
 from gimbal.workflows.runner import Driven
 
@@ -87,6 +90,22 @@ def test_a_pool_of_what_is_solved_seldom_and_pairs_about_form(tmp_path):
     assert len(pool) == 1 and pool[0].prompt == "0: 2+2="
     pairs = FormPairs(tasks=Within(tasks=own, column="pass_rate", above=0.0))
     assert [pairs[i].columns["completion"][0] for i in range(len(pairs))] == [RIGHT, RIGHT]
+
+
+def test_what_several_experts_solved_teaches_one_by_file(tmp_path, single_thread, monkeypatch):
+    """CODA's second stage, and PACED's first with one file, which a teacher wrote."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):  # of an application each
+        solved = [replace(task, id=f"{name}/{task.id}") for task in distilled(ExactAnswer())]
+        write_tasks(solved, tmp_path / f"{name}.jsonl")
+    CausalLM().load().save(tmp_path / "start")
+    pooled = Text("Within(tasks='a.jsonl,b.jsonl',column='pass_rate',above=0)")
+    run = recipes.load("sft", {"tasks": pooled, "policy.model": Text("start")})
+    assert len(run.tasks) == 4, "two of three tasks of each are solved"
+    trainer = Trainer(replace(run, steps=1, prompts_per_step=4, held_out=None, threads=1))
+    _, groups, _ = trainer.advance()
+    trainer.close()
+    assert [episode.text.removesuffix("\n") for group in groups for episode in group.episodes] == [RIGHT] * 4
 
 
 @pytest.mark.slow

@@ -4,13 +4,15 @@ import pickle
 import sys
 import threading
 from dataclasses import dataclass, field, replace
+from time import sleep
 
 import pytest
 import torch
 from dice import POLICY, Dice, ask, ids, plain
 
 from gimbal.engines.base import drained
-from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Moment
+from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Failure, Moment
+from gimbal.environments.games import AbstractGame
 from gimbal.environments.tools import AbstractTool, Calculator
 from gimbal.ops import deadline
 from gimbal.policies.base import AbstractPolicySpec
@@ -20,11 +22,14 @@ from gimbal.runtime.checkpoint import FORMAT
 from gimbal.runtime.checkpoint import load as load_checkpoint
 from gimbal.workflows.acting import Seat
 from gimbal.workflows.base import AbstractWorkflow, Act, Ask, Draw, Fork, Role, Stop
+from gimbal.workflows.belief_state import BeliefState
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.dialogue import Dialogue
+from gimbal.workflows.edited_context import EditedContext
 from gimbal.workflows.plan_and_execute import PlanAndExecute
 from gimbal.workflows.plan_and_repair import PlanAndRepair
 from gimbal.workflows.runner import Driven
+from gimbal.workflows.self_play import SelfPlay
 from gimbal.workflows.shared_tree import SharedTree
 from gimbal.workflows.single import SingleTurn
 from gimbal.workflows.skill_evolution import SkillEvolution
@@ -356,7 +361,7 @@ def test_a_tool_that_never_returns_costs_its_own_rollouts_alone(monkeypatch):
         drained(again)
     GATE.set()
     while deadline.DESK.hung:  # each thread comes back, and is there for the next call
-        deadline.DESK.call("x", lambda call: 3).result(30.0)
+        deadline.DESK.call("x", lambda call: 3, deadline=30.0).result()
 
 
 def test_what_a_tool_raises_is_data():
@@ -406,21 +411,127 @@ def test_an_environment_that_does_not_repeat_is_not_resumed():
         drained(again)
 
 
-def test_what_is_done_again_has_its_time_until_all_of_it_is_done():
-    seat, act = (
-        Seat(Calculator(), Task(id="t", prompt="", columns={}), 0),
-        Act(environment=Calculator(), action="1+1=", deadline=2.0),
-    )
-    places = [seat.enter(action) for action in ("1+1=", "2+2=", "3+3=")]
-    seat.answer(seat.begin(act, places[0]), act, places[0])
-    assert seat.deadline(act, places[0]) == 2
-    seat.live = None  # as in a run that was resumed
-    call = seat.begin(act, places[2])
-    assert seat.deadline(act, places[2]) == 6, "two actions are done again before the third"
-    seat.answer(call, act, places[2])
-    last = seat.enter("4+4=")
-    seat.answer(seat.begin(act, last), act, last)
-    assert seat.deadline(act, last) == 2
+SECONDS = {"open": 0.0, "reset": 0.0, "step": 0.0}  # that each takes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slow(AbstractEnvironmentSpec):
+    """Takes its time (SECONDS), and keeps what is closed."""
+
+    closed: list = field(default_factory=list, compare=False)
+    triggers: tuple = ()
+    gives_up: bool = False
+
+    def open(self):
+        sleep(SECONDS["open"])
+        return LiveSlow(self)
+
+
+class LiveSlow(AbstractEnvironment):
+    def __init__(self, spec):
+        self.spec = spec
+
+    def reset(self, task, seed):
+        if self.spec.gives_up:
+            raise Failure("no place is free", "sandbox", late=True)
+        sleep(SECONDS["reset"])
+        return "begin "
+
+    def step(self, action):
+        sleep(SECONDS["step"])
+        return Moment(observation="1")
+
+    def close(self):
+        self.spec.closed.append(1)
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Sets the seconds of some calls; each thread has come back in the end."""
+    yield lambda **seconds: [monkeypatch.setitem(SECONDS, name, value) for name, value in seconds.items()]
+    while deadline.DESK.hung:
+        sleep(0.01)
+
+
+def outcome_of(**settings):
+    live = runner(Dialogue(tool=settings.pop("tool", Slow()), answers=1, **settings), asks=True)
+    ask(live)
+    (item,) = drained(live).values()
+    return item.settled
+
+
+@pytest.mark.parametrize("what", ["open", "reset"])
+@pytest.mark.parametrize("triggers", [(), ("=",)], ids=["shown", "triggered"])
+def test_a_slow_setup_is_told_apart_from_a_step_that_hangs(slow, what, triggers):
+    slow(**{what: 0.4})
+    tool = Slow(triggers=triggers)
+    late = outcome_of(tool=tool, setup=0.05, deadline=30.0)
+    assert late.reason == "environment_setup_timeout"
+    assert late.said == "setup of Slow for task t0, turn 0 did not answer within 0.05 s"
+    while deadline.DESK.hung:
+        sleep(0.01)
+    assert tool.closed == [1], "when it has begun at last it is closed: nobody acts in it"
+    slow(open=0.0, reset=0.0, step=0.4)
+    hung = outcome_of(tool=tool, setup=30.0, deadline=0.05)
+    assert hung.reason == "environment_timeout"
+    assert hung.said == "tool Slow for task t0, turn 0 did not answer within 0.05 s"
+
+
+@pytest.mark.parametrize("triggers", [(), ("=",)], ids=["shown", "triggered"])
+def test_each_has_its_own_seconds(slow, triggers):
+    """A setup of longer than a step may take, and both together longer than either may."""
+    slow(open=0.1, reset=0.1, step=0.1)
+    assert not outcome_of(tool=Slow(triggers=triggers), setup=0.25, deadline=0.15).error
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowGame(AbstractGame):
+    """A match whose table takes its time."""
+
+    seats, most = 2, None
+
+    def open(self):
+        return LiveSlow(Slow())
+
+
+@pytest.mark.parametrize("name", ["BeliefState", "EditedContext", "SelfPlay"])
+def test_each_workflow_that_acts_gives_a_setup_its_seconds(slow, name):
+    slow(reset=0.3)
+    one = {"setup": 0.05, "deadline": 30.0}
+    flow = {
+        "BeliefState": lambda: BeliefState(tool=Slow(), **one),
+        "EditedContext": lambda: EditedContext(tool=Slow(), **one),
+        "SelfPlay": lambda: SelfPlay(game=SlowGame(), **one),
+    }[name]()
+    live = runner(flow)
+    ask(live, samples=2)
+    ends = [item.settled for item in drained(live).values()]
+    assert [end.reason for end in ends] == ["environment_setup_timeout"] * 2
+    assert all("setup of" in end.said for end in ends)
+
+
+def test_a_setup_that_gives_up_itself_counts_as_one_too():
+    late = outcome_of(tool=Slow(gives_up=True))
+    assert (late.reason, late.said) == ("sandbox_setup_timeout", "no place is free")
+
+
+@pytest.mark.parametrize("name", ["setup", "deadline"])
+def test_seconds_are_above_zero(name):
+    with pytest.raises(ValueError, match=rf"{name}=0.*numbers of seconds above 0"):
+        Dialogue(**{name: 0.0})
+
+
+def test_what_is_done_again_has_its_own_time(slow):
+    slow(reset=0.1, step=0.1)
+    spec, seconds = Slow(), 0.18
+    seat, act = Seat(spec, Task(id="t"), 0), Act(environment=spec, action="a", deadline=seconds)
+    places = [seat.enter(action) for action in ("a", "b", "c")]
+    assert not seat.answer(seat.begin(act, places[0])).error
+    seat.live = None  # as in a run that was resumed: its reset and two actions are done again before the third
+    moment = seat.answer(seat.begin(act, places[2]))
+    assert not moment.error
+    slow(step=0.3)
+    assert "tool Slow for task t, turn 3 did not answer" in seat.answer(seat.begin(act, seat.enter("d"))).error
 
 
 def test_single_turn_is_the_engine_itself():

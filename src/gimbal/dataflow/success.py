@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from gimbal.composition import AbstractPart
+from gimbal.composition import AbstractPart, Composition, Refusal, Verdict, parts_of
+from gimbal.environments.base import AbstractEnvironmentSpec
 from gimbal.records import Group
+from gimbal.rewards.base import AbstractReward
 
 Kind = Literal["failed", "mixed", "solved"]
 
@@ -95,6 +97,21 @@ class AbstractSuccessTracking(AbstractPart):
 
     def __post_init__(self) -> None:
         self.model()
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from super().fits(whole)
+        if not whole.run.policy.family.judged or whole.has(AbstractEnvironmentSpec):
+            return  # an environment pays
+        elsewhere = sum(isinstance(part, AbstractReward) for part in parts_of(whole.run.held_out))
+        within = (
+            len(whole.all(AbstractReward)) > len(whole.run.rewards) + elsewhere
+        )  # a workflow that scores what it draws
+        counted = any(reward.weight for reward in whole.run.rewards) or (self.name and whole.run.rewards)
+        if not counted and not within:
+            yield Refusal(
+                f"{type(self).__name__} goes by how often tasks are solved, and nothing says so here: add a reward; of one with "
+                "weight 0 give the name, as in curriculum.name=REWARD"
+            )
 
     def model(self) -> SuccessModel:
         return SuccessModel(prior=self.prior, fade=self.fade, fresh=self.fresh)

@@ -229,7 +229,7 @@ class EpisodeEngine(AbstractEngine):
         while len(moments) < len(plays):
             rest, answers = plays[len(moments) :], list[Moment]()
             work = partial(_steps, rest, action_BA[len(moments) :].numpy(), answers)
-            error = _broke(DESK.call("environment step", work), self._deadline)
+            error = _broke(DESK.call("environment step", work, deadline=self._deadline))
             moments += answers[: len(rest)]  # a copy: a thread that comes back late still has the list
             if error and len(moments) < len(plays):
                 moments.append(Moment(error=error))
@@ -369,7 +369,7 @@ class EpisodeEngine(AbstractEngine):
         def reset(call: Call) -> None:
             seen.append(environment.reset(task, seed))
 
-        error = _broke(DESK.call("environment reset", reset, task=task.id), self._deadline)
+        error = _broke(DESK.call("environment reset", reset, deadline=self._deadline, task=task.id))
         return error or Play(environment=environment, task=task, seed=seed, observation=seen[0])
 
 
@@ -394,10 +394,10 @@ def _steps(plays: Sequence[Play], action_BA: np.ndarray, answers: list[Moment], 
             return  # it came back too late, and the others are stepped by another thread
 
 
-def _broke(call: Call, deadline: float) -> str:
+def _broke(call: Call) -> str:
     """What went wrong in a call of an environment, '' for nothing. Any exception of an environment is data."""
     try:
-        call.result(deadline)
+        call.result()
     except Hung:  # that ends the run
         raise
     except Late as error:

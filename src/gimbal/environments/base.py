@@ -11,14 +11,14 @@ from typing import Any, get_args
 import numpy as np
 
 from gimbal.composition import AbstractPart
-from gimbal.records import Fault, Task
+from gimbal.records import Fault, Lateness, Task
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 
 
-def reason(fault: Fault, *, late: bool) -> str:
-    """Under which a failed episode is counted: environment_error, agent_timeout, ..."""
-    return f"{fault}_{'timeout' if late else 'error'}"
+def reason(fault: Fault, *, late: Lateness) -> str:
+    """Under which a failed episode is counted: environment_error, agent_timeout, sandbox_setup_timeout, ..."""
+    return f"{fault}_{'setup_' if late == 'setup' else ''}{'timeout' if late else 'error'}"
 
 
 class AbstractTasks(AbstractPart, ABC):
@@ -99,7 +99,7 @@ class Moment:
 
     ``terminated``: there is nothing more to be had. ``truncated``: it was cut off, and might have gone on. ``error`` says what broke,
     "" where nothing did: that is neither a success nor a failure, and must not pass for a reward of 0. ``fault``: whose it is;
-    ``late``: it is that a deadline passed, which counts apart.
+    ``late``: it is that a deadline passed, which counts apart; "setup" where that was of its beginning.
     ``success``: whether its goal is reached now; None of one that does not say.
     ``calls``: how many calls of a tool it answers, of which ``errors`` ended in an error of their own.
     """
@@ -110,7 +110,7 @@ class Moment:
     truncated: bool = False
     error: str = ""
     fault: Fault = "environment"
-    late: bool = False
+    late: Lateness = False
     success: bool | None = None
     calls: int = 0
     errors: int = 0

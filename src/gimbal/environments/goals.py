@@ -72,7 +72,7 @@ class Goals:
     def _answered(self, name: str, work: Callable[[], Any]) -> Any:
         """In another thread, which can be abandoned."""
         try:
-            return DESK.call(f"{self.source}.{name}", lambda call: work()).result(DEADLINE)
+            return DESK.call(f"{self.source}.{name}", lambda call: work(), deadline=DEADLINE).result()
         except Late as error:
             raise Silent(f"{self.source}.{name} did not answer within {DEADLINE:g} s: let it return sooner") from error
 

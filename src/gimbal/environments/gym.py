@@ -95,7 +95,7 @@ class Environment(AbstractEnvironment):
 
         self._open = partial(opened, source, **({"render_mode": "rgb_array"} if drawn else {}))
         self._env, self._used = self._open(), False
-        spaces, seen, acts = gymnasium.spaces, *_spaces(self._env, source)
+        spaces, seen, acts = gymnasium.spaces, *spaces_of(self._env, source)
         if (other := next(_uncounted(seen), None)) is not None:
             raise ValueError(
                 f"{source} shows {other}; numbers of a fixed count are wanted: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or "
@@ -121,9 +121,10 @@ class Environment(AbstractEnvironment):
         elif isinstance(acts, spaces.Box):
             self.actions, self._bounds, does = int(np.prod(acts.shape)), (acts.low, acts.high), "real actions"
         else:
+            words = f"; a language model acts in it by tasks=\"TextGymnasiumTasks(environment='{source}')\""
             raise ValueError(
                 f"{source} takes {acts}; a vector (Box), a choice (Discrete), or several with at most {MOST_CHOICES} combinations "
-                "(MultiDiscrete) is wanted"
+                f"(MultiDiscrete) is wanted{words if isinstance(acts, spaces.Text) else ''}"
             )
         self.interface = f"{self.observations} observations, {self.actions} {does}"
 
@@ -182,17 +183,8 @@ class Environment(AbstractEnvironment):
             reward=self._earned(reward),
             terminated=bool(terminated),
             truncated=bool(truncated),
-            success=self._reached(info),
+            success=reached(info, self.source),
         )
-
-    def _reached(self, info: Any) -> bool | None:
-        """Whether the goal is reached, where ``info`` says so."""
-        said = info.get(SUCCESS) if isinstance(info, Mapping) else None
-        if said is None:
-            return None
-        if not isinstance(said, bool | np.bool_ | int | float | np.number) or said not in (0, 1):
-            raise ValueError(f"{self.source}.step says {SUCCESS}={said!r:.60} in its info; it must be True or False")
-        return bool(said)
 
     def _shown(self, seen: Any, call: str) -> Float[np.ndarray, " O"]:
         try:
@@ -274,6 +266,16 @@ class Environment(AbstractEnvironment):
         self._env.close()
 
 
+def reached(info: Any, source: str) -> bool | None:
+    """Whether the goal is reached, where the ``info`` of a step says so."""
+    said = info.get(SUCCESS) if isinstance(info, Mapping) else None
+    if said is None:
+        return None
+    if not isinstance(said, bool | np.bool_ | int | float | np.number) or said not in (0, 1):
+        raise ValueError(f"{source}.step says {SUCCESS}={said!r:.60} in its info; it must be True or False")
+    return bool(said)
+
+
 # Environments of gymnasium whose episodes depend on those before them, though their seeds do not: Box2D's world outlives its bodies.
 REMEMBER = ("gymnasium.envs.box2d.bipedal_walker",)
 
@@ -326,7 +328,7 @@ def _each(acts: Any, choice: int) -> Shaped[np.ndarray, " D"]:
     return acts.start + np.array(np.unravel_index(choice, acts.nvec), dtype=acts.dtype)
 
 
-def _spaces(env: Any, source: str) -> tuple[Any, Any]:
+def spaces_of(env: Any, source: str) -> tuple[Any, Any]:
     """What it shows and what it takes."""
     try:
         found = env.observation_space, env.action_space

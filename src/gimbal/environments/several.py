@@ -8,7 +8,7 @@ from typing import Any
 
 from gimbal.config.own import raised
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Failure, Moment
-from gimbal.records import Fault, Task
+from gimbal.records import Fault, Lateness, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class SideBySide(AbstractEnvironment):
     def reset(self, task: Task, seed: int) -> tuple[Moment, ...]:
         self.newest = [Moment() for _ in self.environments]
         for at, one in enumerate(self.environments):
-            self._do(at, lambda one=one: Moment(observation=one.reset(task, seed)))
+            self._do(at, lambda one=one: Moment(observation=one.reset(task, seed)), late="setup")
         return tuple(self.newest)
 
     def step(self, action: Sequence[Any]) -> Moment:
@@ -47,12 +47,13 @@ class SideBySide(AbstractEnvironment):
                 self._do(at, lambda one=one, what=what: one.step(what))
         return Moment(observation=tuple(self.newest), terminated=all(one.ended for one in self.newest))
 
-    def _do(self, at: int, call: Any) -> None:
+    def _do(self, at: int, call: Any, late: Lateness = True) -> None:
         try:
             self.newest[at] = call()
         except Exception as error:  # whatever an environment raises is its own, and the others' no concern
-            fault = error.fault if isinstance(error, Failure) else self.fault
-            self.newest[at] = Moment(error=f"environment {at} raised {raised(error)}", fault=fault)
+            told = error if isinstance(error, Failure) else Failure("", self.fault)
+            said = f"environment {at} raised {raised(error)}"
+            self.newest[at] = Moment(error=said, fault=told.fault, late=told.late and late)
 
     def fork(self) -> SideBySide:
         other = SideBySide(self.fault, [one.fork() for one in self.environments])

@@ -6,6 +6,7 @@ Python cannot end a thread. One that does not return is abandoned with its resou
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -20,7 +21,11 @@ MOST_HUNG = 32  # threads that never came back
 
 
 class Late(Exception):
-    """A call did not come back within its deadline."""
+    """A call did not come back within its deadline; ``what`` it was doing then."""
+
+    def __init__(self, said: str, what: str) -> None:
+        super().__init__(said)
+        self.what = what
 
 
 class Hung(ValueError):
@@ -29,9 +34,10 @@ class Hung(ValueError):
 
 @dataclass(kw_only=True, eq=False)
 class Call:
-    """One call and its result. ``began`` is None while it waits for a thread."""
+    """One call and its result. ``began`` is None while it waits for a thread, and ``deadline`` is in seconds from there."""
 
     what: str
+    deadline: float
     task: str
     turn: int
     run: Callable[[Call], Any]
@@ -47,30 +53,34 @@ class Call:
     def name(self) -> str:
         return f"{self.what} for task {self.task}, turn {self.turn}"
 
-    def go_on(self, task: str, turn: int) -> bool:
-        """For code that does several things in one call: the next one starts, with a new deadline. False: no caller waits for it."""
-        if self.given_up:  # and its name is on record as it was then
-            return False
-        self.task, self.turn, self.began = task, turn, time.monotonic()
+    def go_on(self, task: str, turn: int, what: str = "", deadline: float = 0.0) -> bool:
+        """For code that does several things in one call: the next one starts, and has ``deadline`` seconds (0: as many as the one
+        before). False: no caller waits for it."""
+        with self.done:
+            if self.given_up:  # and its name is on record as it was then
+                return False
+            self.what, self.task, self.turn, self.began = what or self.what, task, turn, time.monotonic()
+            self.deadline = deadline or self.deadline
+            self.done.notify_all()
         return True
 
-    def left(self, deadline: float) -> float:
+    @property
+    def left(self) -> float:
         """Seconds until it is over or late; 0 where it is."""
         if self.over:
             return 0.0
-        return deadline if self.began is None else max(0.0, self.began + deadline - time.monotonic())
+        return self.deadline if self.began is None else max(0.0, self.began + self.deadline - time.monotonic())
 
-    def result(self, deadline: float) -> Any:
-        """What it returned or raised; Late where ``deadline`` seconds after its beginning it has done neither."""
+    def result(self) -> Any:
+        """What it returned or raised; Late where after its deadline it has done neither."""
         with doing(self.what, task=self.task, turn=self.turn), self.done:
-            while not self.over:
-                left = deadline if self.began is None else self.began + deadline - time.monotonic()
-                if left <= 0:
-                    break
-                self.done.wait(left)
+            while not self.over and self.left > 0:
+                self.done.wait(None if math.isinf(self.left) else self.left)
+            # As of now: it may go on to the next thing before it is given up.
+            late = Late(f"{self.name} did not answer within {self.deadline:g} s", self.what)
         if not self.over:
             DESK.give_up(self, late=True)
-            raise Late(f"{self.name} did not answer within {deadline:g} s")
+            raise late
         if self.error is not None:
             raise self.error
         return self.value
@@ -88,9 +98,11 @@ class Desk:
         self.hung: list[Call] = []  # calls given up whose threads have not come back
         self.late = 0  # calls since the process began that passed their deadline
 
-    def call(self, what: str, run: Callable[[Call], Any], *, task: str = "", turn: int = 0) -> Call:
+    def call(
+        self, what: str, run: Callable[[Call], Any], *, deadline: float = math.inf, task: str = "", turn: int = 0
+    ) -> Call:
         """Begin it, as soon as there is a thread for it."""
-        call = Call(what=what, task=task, turn=turn, run=run)
+        call = Call(what=what, deadline=deadline, task=task, turn=turn, run=run)
         with self._changed:
             self._waiting.append(call)
             if self._idle < len(self._waiting) and self._threads - len(self.hung) < MOST_AT_ONCE:
@@ -117,11 +129,11 @@ class Desk:
                     "or add time limits, then --resume"
                 )
 
-    def wait(self, calls: Sequence[tuple[Call, float]]) -> None:
-        """Until one of these, each with its deadline, is over or late."""
+    def wait(self, calls: Sequence[Call]) -> None:
+        """Until one of these is over or late."""
         with self._ended:
-            while (left := min(call.left(deadline) for call, deadline in calls)) > 0:
-                self._ended.wait(left)
+            while (left := min(call.left for call in calls)) > 0:
+                self._ended.wait(min(left, 1.0))  # one that goes on may have less time from then on
 
     def _work(self) -> None:
         while True:

@@ -198,8 +198,9 @@ def empty_answers(record: Record) -> Sign | None:
         evidence += f"; at first {begin:.0%} were: the policy learned to end at once"
         return Sign(name="empty answers", evidence=evidence, experiment=record.again(record.rate(0.3)))
     evidence += (
-        ", from the start: the model ends its answer before it begins. Check whether the prompt ends with the end-of-text token, or "
-        "the chat template without the assistant's turn. The page shows prompts and answers"
+        ", from the start: the model ends its answer before it begins, or its answer is only whole beyond "
+        f"max_length={record.setting('sampling.max_length', 64)}. Check that the prompt does not end with the end-of-text token, and "
+        "of a chat that the template begins the assistant's turn. The page shows prompts and answers"
     )
     return Sign(
         name="empty answers", evidence=evidence, experiment=shlex.join(["gimbal", "report", str(record.directory)])

@@ -46,7 +46,7 @@ from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import unmeasured
 from gimbal.runtime import checkpoint, policies, roles
 from gimbal.runtime.judging import named_apart, numbered, taken
-from gimbal.runtime.looking import columns_there, looked_at, overlap
+from gimbal.runtime.looking import Unread, columns_there, looked_at, overlap
 from gimbal.runtime.rounds import chosen, plans
 from gimbal.runtime.run import AbstractRun, Run
 from gimbal.workflows.runner import Driven
@@ -208,14 +208,15 @@ def accepted(
     run: AbstractRun, rewards: Sequence[AbstractReward] | None = None, policy: AbstractPolicy | None = None
 ) -> list[str]:
     """Refuse, before the first step, a missing model, tasks that cannot be read or asked, and parts that cannot use them.
-    Return advice: the first doubtful task, and how many held-out rows are also trained on. ``rewards``: the run's, if open;
-    ``policy``: if it is loaded.
+    Return advice: the first doubtful task, rows that the vocabulary cannot spell, and how many held-out rows are also trained on.
+    ``rewards``: the run's, if open; ``policy``: if it is loaded.
 
     Every row is checked (a sample above 100,000); of other tasks, which may be generated on demand, only the first.
     """
     if policy is None:
         policies.check_files(run)
     held_out, doubts, columns, numbers = run.held_out, list[str](), set[str](), ""
+    unread = Unread(policy)
     evaluated = [(held_out.tasks, held_out.rewards, run.evaluator, run.evaluated_by)] if held_out else []
     for tasks, own, sampler, sampling in [(run.tasks, None, run.sampler, run.sampling), *evaluated]:
         if not len(tasks):
@@ -234,13 +235,15 @@ def accepted(
                 if tasks is run.tasks:
                     run.budget.accepts(task)
                     columns |= task.columns.keys()
+                    unread.look(task)
                 numbers = numbers or numbered(task, used)
                 for reward in used:
                     taken(reward, task, used)
                 if policy is not None and (doubt := policy.accepts(task, sampling.max_length)):
                     doubts.append(doubt)
     columns_there(run, columns)
-    return [*doubts[:1], *filter(None, [numbers]), *(overlap(run.tasks, held_out.tasks) if held_out else ())]
+    known = overlap(run.tasks, held_out.tasks) if held_out else ()
+    return [*doubts[:1], *unread.sentence(), *filter(None, [numbers]), *known]
 
 
 def live(run: AbstractRun) -> tuple[AbstractCurriculum, AbstractBudget]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import numpy as np
 
@@ -12,8 +12,12 @@ from gimbal.environments.dataset import Dataset, Rows
 from gimbal.environments.mixture import Mixed
 from gimbal.environments.split import Split
 from gimbal.nested import walk
+from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.token import TokenPolicy
 from gimbal.records import Task
 from gimbal.runtime.run import AbstractRun
+
+MOST_SHOWN = 8  # characters that are named
 
 
 def overlap(tasks: AbstractTasks, held_out: AbstractTasks) -> Iterator[str]:
@@ -55,6 +59,48 @@ def looked_at(tasks: AbstractTasks) -> Iterator[Task]:
             yield from (tasks[index] for index in range(len(tasks)))
         case _:
             yield tasks[0]
+
+
+class Unread:
+    """Counts the rows with characters that a policy's vocabulary lacks: in their prompt or messages, or in what is imitated."""
+
+    def __init__(self, policy: AbstractPolicy | None) -> None:
+        tokenizer = policy.tokenizer if isinstance(policy, TokenPolicy) else None
+        self._tokenizer = tokenizer if tokenizer is not None and tokenizer.unk_token_id is not None else None
+        self._known: dict[str, bool] = {}
+        self.rows, self.hit, self.found = 0, 0, set[str]()
+
+    def look(self, task: Task) -> None:
+        if self._tokenizer is None or "prompt_ids" in task.columns:
+            return
+        lacking = {letter for text in _texts(task) for letter in set(text) if not self._knows(letter)}
+        self.rows, self.hit, self.found = self.rows + 1, self.hit + bool(lacking), self.found | lacking
+
+    def _knows(self, letter: str) -> bool:
+        if letter not in self._known:
+            ids = self._tokenizer.encode(letter, add_special_tokens=False)
+            self._known[letter] = self._tokenizer.unk_token_id not in ids
+        return self._known[letter]
+
+    def sentence(self) -> Iterator[str]:
+        if self._tokenizer is not None and self.found:
+            some = sorted(self.found)
+            more = f" and {len(some) - MOST_SHOWN} more" if len(some) > MOST_SHOWN else ""
+            yield (
+                f"{self.hit:,} of {self.rows:,} rows that were looked at have characters that this model's vocabulary lacks "
+                f"({' '.join(map(repr, some[:MOST_SHOWN]))}{more}); it reads each as {self._tokenizer.unk_token}, and learns to write "
+                "that in its place: replace them in the data, or take a model that has them"
+            )
+
+
+def _texts(task: Task) -> Iterator[str]:
+    """What a model reads of a task, and what of its columns it imitates."""
+    yield task.prompt
+    for value in (task.columns.get("messages"), task.columns.get("completion")):
+        for each in value if isinstance(value, Sequence) and not isinstance(value, str) else (value,):
+            said = each.get("content") if isinstance(each, Mapping) else each
+            if isinstance(said, str):
+                yield said
 
 
 def columns_there(run: AbstractRun, columns: Set[str]) -> None:

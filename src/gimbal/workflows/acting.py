@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from gimbal.config.own import LARGEST, learnable, raised
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Failure, Moment
 from gimbal.environments.tools import Answering
 from gimbal.ops.deadline import DESK, Call, Hung, Late
-from gimbal.records import Fault, Task, is_chat
+from gimbal.records import Fault, Lateness, Task, is_chat
 from gimbal.sandbox.base import AbstractSandboxSpec
 from gimbal.sandbox.live import Untrusted
 from gimbal.waiting import tell
@@ -49,11 +49,10 @@ class Seat:
         self.said: dict[int, Moment] = {}
         self.live: AbstractEnvironment | None = None
         self.done = 0  # of the history, by the live one
-        self.again: dict[int, int] = {}  # by place: how many actions its call does again first
         self.closed = False
         self.broken = ""
         self.fault: Fault = spec.fault
-        self.late = False
+        self.late: Lateness = False
 
     def follow(self, other: Seat, actions: int) -> None:
         """Start from the state of ``other`` after so many actions."""
@@ -88,27 +87,30 @@ class Seat:
         return Upto(len(self.texts) - 1, len(action))
 
     def begin(self, act: Act, place: int) -> Call:
-        """Do the action at this position, after all earlier ones that are still to do."""
-        what = f"tool {type(self.spec).__name__}"
+        """Do the action at this position, after all earlier ones that are still to do; each has its own time."""
         turn = sum(action is not None for action in self.history[:place])
-        done = self.done if self.live is not None else 0
-        self.again[place] = sum(action is not None for action in self.history[done:place])
-        return DESK.call(what, lambda call: self._bring(place), task=self.task.id, turn=turn)
+        what = self._stepping if self.history[place] is not None else self._beginning
+        run = partial(self._bring, place, act)
+        return DESK.call(what, run, deadline=act.deadline, task=self.task.id, turn=turn)
 
-    def deadline(self, act: Act, place: int) -> float:
-        """Seconds for the action at this position. A resumed run repeats the earlier actions, each within the same time."""
-        return act.deadline * (1 + self.again.get(place, 0))
+    @property
+    def _stepping(self) -> str:
+        return f"tool {type(self.spec).__name__}"
 
-    def answer(self, call: Call, act: Act, place: int) -> Moment:
+    @property
+    def _beginning(self) -> str:
+        return f"setup of {type(self.spec).__name__}"
+
+    def answer(self, call: Call) -> Moment:
         """The result of the call, with an error as data: an environment's exception is not the policy's fault."""
         if self.broken:
             return Moment(error=self.broken, fault=self.fault, late=self.late)
         try:
-            moment = call.result(self.deadline(act, place))
+            moment = call.result()
         except (Unrepeatable, Hung, Untrusted):  # these end the run
             raise
         except Late as error:
-            self.broken, self.late = str(error), True
+            self.broken, self.late = str(error), "setup" if error.what == self._beginning else True
         except BaseException as error:
             # Whatever was raised in its thread is its own (an exit, a cancelled coroutine), for signals come to the main thread alone.
             if error is not call.error:
@@ -116,7 +118,8 @@ class Seat:
             self.broken = f"{call.name} raised {raised(error)}"
             if isinstance(error, Failure):
                 self.broken = str(error)
-                self.fault, self.late = error.fault, error.late
+                self.fault = error.fault
+                self.late = error.late and ("setup" if call.what == self._beginning else True)
         else:
             if not (fault := _unusable(moment)):
                 return replace(moment, seconds=call.took)
@@ -133,8 +136,9 @@ class Seat:
             DESK.call(f"close of {type(self.spec).__name__}", lambda call: live.close(), task=self.task.id)
         self.live = None
 
-    def _bring(self, place: int) -> Moment:
+    def _bring(self, place: int, act: Act, call: Call) -> Moment:
         if self.live is None:
+            call.go_on(self.task.id, 0, self._beginning, act.setup or act.deadline)
             self.live, self.done = self.spec.open(), 0
         live, moment = self.live, Moment()
         if isinstance(live, Answering):  # its state is the task: nothing needs to be done again
@@ -142,12 +146,18 @@ class Seat:
             self.done = place
         for at in range(self.done, place + 1):
             action = self.history[at]
+            if action is not None:
+                turn = sum(action is not None for action in self.history[:at])
+                call.go_on(self.task.id, turn, self._stepping, act.deadline)
+            elif self.done:  # else it has begun as it was opened
+                call.go_on(self.task.id, 0, self._beginning, act.setup or act.deadline)
             if isinstance(action, Upto):
                 action = self.texts[action.text][: action.length]
             moment = Moment(observation=live.reset(self.task, self.seed)) if action is None else live.step(action)
             self.done = at + 1
-            if self.closed:  # while it began: nobody waits for it any more
+            if self.closed or call.given_up:  # while it was at work: nobody waits for it any more
                 live.close()
+                self.live = None
                 raise Failure("it was closed", self.spec.fault)
             if at in self.said and not _alike(moment, self.said[at]):
                 said = (

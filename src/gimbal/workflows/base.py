@@ -92,7 +92,7 @@ class Write:
 @dataclass(frozen=True, kw_only=True)
 class Act:
     """Act in an environment (None: reset it; a row: the text of its newest turn). Returns a ``Moment``, with an ``error`` if the
-    environment raises or does not answer within ``deadline`` seconds.
+    environment raises or does not answer within ``deadline`` seconds; to be made and reset it has ``setup`` (None: as many).
 
     Meanwhile all other rows continue. The answer joins ``overlap`` engine steps after the question, and is waited for if it is late;
     sooner only if nothing else can be generated. So the order of events does not depend on the wall clock. With None it joins when it
@@ -107,6 +107,7 @@ class Act:
     seat: int = 0
     after: tuple[int, int] | None = None
     deadline: float = 60.0
+    setup: float | None = None
     overlap: int | None = 0
 
 

@@ -25,8 +25,9 @@ class BeliefState(AbstractWorkflow):
 
     ``believe`` and ``act`` are the prompts of the two, with {prompt}, {belief}, {seen} (the observation) and the task's columns filled
     in; the default asks for claims with a word for how sure each is. ``tool`` answers whole turns of the actor, at most ``answers``
-    times and once more in judgement, as in Dialogue. Each text is a row of its own, so that contexts stay as long as a belief is, and
-    all rows of an episode share its return: a belief is worth what is done with it. Group statistics count the episode once.
+    times and once more in judgement, within ``setup`` and ``deadline`` seconds, as in Dialogue. Each text is a row of its own, so that
+    contexts stay as long as a belief is, and all rows of an episode share its return: a belief is worth what is done with it. Group
+    statistics count the episode once.
 
     By default both roles share the policy; ``separate={"actor": SeparateWeights()}`` of the run trains two models.
 
@@ -45,6 +46,7 @@ class BeliefState(AbstractWorkflow):
     act: str = "{prompt}\n\nWhat you believe:\n{belief}\n\nWhat you see now:\n{seen}\n\nAnswer with what you do next."
     answers: int = 32
     deadline: float = 60.0
+    setup: float = 60.0
     overlap: int = 16
 
     def __post_init__(self) -> None:
@@ -58,10 +60,10 @@ class BeliefState(AbstractWorkflow):
             raise ValueError(
                 "BeliefState.believe must have {seen} in it and BeliefState.act {belief}, or what is seen never reaches who acts"
             )
-        if self.answers < 0 or self.overlap < 0 or self.deadline <= 0:
+        if self.answers < 0 or self.overlap < 0 or min(self.deadline, self.setup) <= 0:
             raise ValueError(
-                f"BeliefState has answers={self.answers}, overlap={self.overlap} and deadline={self.deadline}: counts of 0 or above, "
-                "and a number of seconds above 0"
+                f"BeliefState has answers={self.answers}, overlap={self.overlap}, deadline={self.deadline} and setup={self.setup}: "
+                "counts of 0 or above, and numbers of seconds above 0"
             )
 
     @property
@@ -101,7 +103,12 @@ class BeliefState(AbstractWorkflow):
 
     def _do(self, attempt: Attempt, action: str | None) -> Act:
         return Act(
-            environment=self.tool, action=action, seat=attempt.sample, deadline=self.deadline, overlap=self.overlap
+            environment=self.tool,
+            action=action,
+            seat=attempt.sample,
+            deadline=self.deadline,
+            setup=self.setup,
+            overlap=self.overlap,
         )
 
     def _says(self, attempt: Attempt, template: str, told: dict[str, str], role: str) -> Draw:

@@ -194,8 +194,11 @@ def _of_text(call: Write, workflow: AbstractWorkflow) -> Iterator[str]:
 def _of_acting(call: Act) -> Iterator[str]:
     if not isinstance(call.environment, AbstractEnvironmentSpec):
         yield f"environment={told(call.environment)}; it must be a tool or the spec of an environment"
-    if not isinstance(call.deadline, int | float) or not 0 < call.deadline < math.inf:
-        yield f"deadline={told(call.deadline)}; it must be a number of seconds above 0"
+    for name, seconds in (("deadline", call.deadline), ("setup", call.setup)):
+        if seconds is None and name == "setup":
+            continue
+        if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+            yield f"{name}={told(seconds)}; it must be a number of seconds above 0"
     if call.overlap is not None and (not _counts(call.overlap) or call.overlap < 0):
         yield f"overlap={told(call.overlap)}; it must be a number of steps of the engine, 0 or above, or None"
     if not _counts(call.seat):

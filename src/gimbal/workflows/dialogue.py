@@ -30,8 +30,11 @@ class Dialogue(AbstractWorkflow):
     them. A row with no room for an answer is cut there. A row's cache is rebuilt after each answer.
 
     A call that raises or takes longer than ``deadline`` seconds ends its episode with an error, which is reported, counted and excluded
-    from the statistics. An answer joins ``overlap`` engine steps after its question (sooner only if nothing else can be generated): 0
-    waits for it at the next step. For a slow tool, set about as many steps as it takes; the other rows continue meanwhile.
+    from the statistics; to be made and reset, an environment has ``setup`` seconds. An environment that judges an episode does so in
+    its last step, within ``deadline`` too: which one that is it alone knows. Nothing waits for it to close.
+
+    An answer joins ``overlap`` engine steps after its question (sooner only if nothing else can be generated): 0 waits for it at the
+    next step. For a slow tool, set about as many steps as it takes; the other rows continue meanwhile.
 
     If the task has a column ``turns`` (curricula.Horizon), an episode still asking after that many turns is truncated: with a tool
     at its trigger; otherwise once the environment has judged the last of these turns, and the episode has not ended with it.
@@ -42,14 +45,15 @@ class Dialogue(AbstractWorkflow):
     tool: AbstractEnvironmentSpec = Calculator()
     answers: int = 8
     deadline: float = 60.0
+    setup: float = 60.0
     overlap: int = 16
 
     def __post_init__(self) -> None:
         of_one(self.tool, "Dialogue")
-        if self.answers < 0 or self.overlap < 0 or self.deadline <= 0:
+        if self.answers < 0 or self.overlap < 0 or min(self.deadline, self.setup) <= 0:
             raise ValueError(
-                f"Dialogue has answers={self.answers}, overlap={self.overlap} and deadline={self.deadline}: counts of 0 or above, and "
-                "a number of seconds above 0"
+                f"Dialogue has answers={self.answers}, overlap={self.overlap}, deadline={self.deadline} and setup={self.setup}: counts "
+                "of 0 or above, and numbers of seconds above 0"
             )
 
     @property
@@ -65,7 +69,7 @@ class Dialogue(AbstractWorkflow):
         after = (attempt.fork[0].sample, given) if attempt.fork else None
         if attempt.fork is None and not self.tool.triggers:
             # An environment that is not a tool is shown before the policy's first turn.
-            seen = yield Act(environment=self.tool, seat=attempt.sample, deadline=self.deadline, overlap=self.overlap)
+            seen = yield replace(self._act, seat=attempt.sample)
             if seen.error:
                 return Drop(seen.failed, said=seen.error)
             attempt = replace(attempt, task=shown(attempt.task, seen.observation))
@@ -79,15 +83,8 @@ class Dialogue(AbstractWorkflow):
             if last and self.tool.triggers:  # a tool is asked for the sake of another turn
                 row = replace(row, stop="truncated")
                 break
-            act = Act(
-                environment=self.tool,
-                action=row.text if self.tool.triggers else row,
-                seat=attempt.sample,
-                after=after,
-                deadline=self.deadline,
-                overlap=self.overlap,
-            )
-            moment = yield act
+            action = row.text if self.tool.triggers else row
+            moment = yield replace(self._act, action=action, seat=attempt.sample, after=after)
             if moment.error:
                 return Episode(
                     rows=(replace(labelled(row), stop="error"),),
@@ -107,6 +104,10 @@ class Dialogue(AbstractWorkflow):
             told = moment.observation if self.tool.triggers else said(attempt.task, moment.observation)
             row = yield Draw(row=row, told=told, stop=self._stop(given))
         return Episode(rows=(labelled(paid(row, rewards)),), acts=tuple(acts))
+
+    @property
+    def _act(self) -> Act:
+        return Act(environment=self.tool, deadline=self.deadline, setup=self.setup, overlap=self.overlap)
 
     def _stop(self, given: int) -> tuple[str, ...]:
         return self.tool.triggers if given < self.answers else ()

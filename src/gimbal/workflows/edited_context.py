@@ -54,6 +54,7 @@ class EditedContext(AbstractWorkflow):
     The context never exceeds ``window`` tokens, of which ``turn`` are kept free for what the policy says. Where the next observation
     does not fit, the oldest turns are dropped first, which ends a row too. An episode ends if it does not fit even so, if the policy
     does not end its turn within ``turn`` tokens (both count as stopped by length), or after ``answers`` answers (truncated).
+    ``deadline`` and ``setup`` are in seconds, as in Dialogue.
 
     The prompt is never dropped: what the task asks, and in a chat also what the environment first shows and the first turn, since the
     chat template joins them. In a chat "(dropped)" stands where the newest observation was.
@@ -71,6 +72,7 @@ class EditedContext(AbstractWorkflow):
     edit: str = r"<drop>(.*?)</drop>"
     answers: int = 32
     deadline: float = 60.0
+    setup: float = 60.0
     overlap: int = 16
 
     def __post_init__(self) -> None:
@@ -84,10 +86,11 @@ class EditedContext(AbstractWorkflow):
                 f"EditedContext.answers is {self.answers}, so an episode ends after its first turn, before an edit can act: set it to "
                 "1 or more, or use workflow='SingleTurn()'"
             )
-        if not 0 < self.turn < self.window or self.overlap < 0 or self.deadline <= 0:
+        if not 0 < self.turn < self.window or self.overlap < 0 or min(self.deadline, self.setup) <= 0:
             raise ValueError(
-                f"EditedContext has window={self.window}, turn={self.turn}, overlap={self.overlap} and deadline={self.deadline}: a "
-                "turn of 1 or more tokens and less than the window, an overlap of 0 or more, and a number of seconds above 0"
+                f"EditedContext has window={self.window}, turn={self.turn}, overlap={self.overlap}, deadline={self.deadline} and "
+                f"setup={self.setup}: a turn of 1 or more tokens and less than the window, an overlap of 0 or more, and numbers of "
+                "seconds above 0"
             )
         try:
             groups = re.compile(self.edit).groups
@@ -161,7 +164,14 @@ class EditedContext(AbstractWorkflow):
         return Episode(rows=tuple(map(labelled, rows)), acts=tuple(acts))
 
     def _act(self, attempt: Attempt, row: Rollout | None) -> Act:
-        return Act(environment=self.tool, action=row, seat=attempt.sample, deadline=self.deadline, overlap=self.overlap)
+        return Act(
+            environment=self.tool,
+            action=row,
+            seat=attempt.sample,
+            deadline=self.deadline,
+            setup=self.setup,
+            overlap=self.overlap,
+        )
 
     def _fits(self, context: Context, told: tuple[int, ...]) -> bool:
         return len(context.ids) + len(told) + self.turn <= self.window

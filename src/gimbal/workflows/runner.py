@@ -469,7 +469,7 @@ class Runner(AbstractEngineAround):
             drawn = self.done or any(engine.in_flight for engine in self._engines.values())
             steps = [due for flow, number in self.acting if (due := flow.asked[number].due) is not None]
             loose = {one: self._waited(*one) for one in self.acting if one[0].asked[one[1]].due is None}
-            ready = [one for one, (call, deadline) in loose.items() if not call.left(deadline)]
+            ready = [one for one, call in loose.items() if not call.left]
             if steps and not drawn and not loose:
                 self.clock = max(self.clock, min(steps))
             ready += [(f, n) for f, n in self.acting if (due := f.asked[n].due) is not None and due <= self.clock]
@@ -487,14 +487,14 @@ class Runner(AbstractEngineAround):
         asked = flow.asked[number]
         assert asked.under_way is not None
         began = time.perf_counter()
-        moment = flow.seats[asked.call.seat].answer(asked.under_way, asked.call, asked.entry)
+        moment = flow.seats[asked.call.seat].answer(asked.under_way)
         self.idle += time.perf_counter() - began
         self.acting.remove((flow, number))
         flow.answer(number, moment)
         self._go_on(flow)
 
-    def _waited(self, flow: Flow, number: int) -> tuple[Call, float]:
-        """The awaited answers, and the longest time to wait."""
-        asked = flow.asked[number]
-        assert asked.under_way is not None
-        return asked.under_way, flow.seats[asked.call.seat].deadline(asked.call, asked.entry)
+    def _waited(self, flow: Flow, number: int) -> Call:
+        """The awaited answer."""
+        under_way = flow.asked[number].under_way
+        assert under_way is not None
+        return under_way

@@ -25,13 +25,15 @@ class SelfPlay(AbstractWorkflow):
     "seat 1", and so on.
 
     - What an illegal action costs, the game says. ``tool/failed_frac`` is the share of illegal actions.
-    - If the game of a match fails, no seat of it has an episode, and other matches continue: ``environment_error``.
+    - If the game of a match fails, no seat of it has an episode, and other matches continue: ``environment_error``. The actions of all
+      matches together have ``deadline`` seconds, and ``setup`` to be made and reset.
     - A seat that never acts has no episode either: ``unplayed``.
     - One policy plays all, unless the run's ``separate`` has a model for "seat 0", ...
     """
 
     game: AbstractGame = Game()
     deadline: float = 60.0
+    setup: float = 60.0
 
     @property
     def whole(self) -> bool:
@@ -50,7 +52,7 @@ class SelfPlay(AbstractWorkflow):
         tables = Several(of=self.game, count=count // seats)
         rows: list[list[Rollout]] = [[] for _ in attempt.samples]
         acts: list[list[Acted]] = [[] for _ in attempt.samples]
-        begun = yield Act(environment=tables, deadline=self.deadline)
+        begun = yield Act(environment=tables, deadline=self.deadline, setup=self.setup)
         moments = begun.observation
         while not begun.error and (open_ := [at for at, moment in enumerate(moments) if not moment.ended]):
             turns = {at: moments[at].observation for at in open_}
@@ -59,7 +61,7 @@ class SelfPlay(AbstractWorkflow):
             for (at, turn), row in zip(turns.items(), drawn, strict=True):
                 rows[seats * at + turn.seat].append(replace(row, stop="stop") if self.game.most else row)
                 actions[at] = row.text
-            begun = yield Act(environment=tables, action=tuple(actions), deadline=self.deadline)
+            begun = yield Act(environment=tables, action=tuple(actions), deadline=self.deadline, setup=self.setup)
             if begun.error:
                 break
             moments = begun.observation

@@ -62,6 +62,7 @@ class Adversarial(AbstractSuccessTracking, AbstractCurriculumSpec):
         return AdversarialCurriculum(self, started(self.order, AbstractCurriculum, tasks, seed))
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from super().fits(whole)
         if not whole.has(Emphasised):
             yield Refusal(
                 "Adversarial sets weights that nothing reads: add Emphasised() to shaping, and to rewards "

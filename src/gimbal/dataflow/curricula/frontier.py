@@ -31,7 +31,8 @@ class Frontier(AbstractSuccessTracking, AbstractCurriculumSpec):
     Published: ``alpha`` = ``beta`` = 1, as weights on distillation losses.
 
     Confidence: partial; the kernel is the paper's; ours: tasks are sampled in that proportion where PACED weights their losses, which
-    is the same in expectation, and the model of p instead of a profile every few hundred steps.
+    is the same in expectation, and the model of p instead of a profile every few hundred steps. p is of the run's rewards, whether
+    they train or are only measured (`paced_opd`).
     """
 
     alpha: float = 1.0
