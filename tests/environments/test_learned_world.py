@@ -217,7 +217,13 @@ def test_what_is_no_world_or_none_of_these_data_is_refused(tmp_path, data, model
 
 
 def test_a_recipe_learns_a_world_of_recorded_steps_and_another_one_acts_in_it(tmp_path):
-    small = {"steps": 2, "held_out": None, "store.moves": 30, "policy.planner.candidates": 2, "policy.world.hidden": (8,)}
+    small = {
+        "steps": 2,
+        "held_out": None,
+        "store.moves": 30,
+        "policy.planner.candidates": 2,
+        "policy.world.hidden": (8,),
+    }
     learns = Trainer(recipes.load("world", small))
     learns.begin()
     first, second = (learns.advance()[0]["world/loss"] for _ in range(2))
@@ -226,7 +232,12 @@ def test_a_recipe_learns_a_world_of_recorded_steps_and_another_one_acts_in_it(tm
     learns.learner.policy.save(tmp_path / "model")
     learns.close()
     source = f"{tmp_path / 'model'}:gimbal/pendulum/random-v0"
-    few = {"steps": 3, "store.learning_starts": 10, "held_out.tasks.environment": "Pendulum-v1", "held_out.tasks.size": 1}
+    few = {
+        "steps": 3,
+        "store.learning_starts": 10,
+        "held_out.tasks.environment": "Pendulum-v1",
+        "held_out.tasks.size": 1,
+    }
     run = recipes.load("sac", {"tasks.environment": f"{source}@horizon=15", **few})
     assert (run.policy.observations, run.policy.actions, run.policy.bound) == (3, 1, 2.0)
     acts = Trainer(run)

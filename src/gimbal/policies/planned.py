@@ -64,7 +64,7 @@ class Planned(AbstractPolicySpec):
         policy = PlanningPolicy(self.world, self.planner, self.bound, seed)
         if self.model:
             saved = read_config(self.model)
-            if {**policy.config, **saved} != policy.config:  # older ones told less
+            if saved != policy.config:
                 raise ValueError(f"{self.model} was saved with {saved}, and policy has {policy.config}: set the same")
             read_weights(policy, self.model)
         return policy.eval()
