@@ -27,7 +27,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,10 +101,10 @@ def measure(job: Job) -> dict[str, Any]:
     torch.set_flush_denormal(True)
     torch.set_num_threads(1)
     start = time.process_time()
-    with tempfile.TemporaryDirectory() as place:
-        source = data(Path(place) / "data")
+    with tempfile.TemporaryDirectory() as place, chdir(place):  # episodes are seeded by the names of their environments
+        source = data(Path("data"))
         if arm == "world":
-            source = f"{learned(Path(place) / 'world', source, seed)}:{source}@horizon={HORIZON}"
+            source = f"./{learned(Path('model'), source, seed)}:{source}@horizon={HORIZON}"
         with begun(run_of(arm, rate, seed, source)) as trainer:
             promised = [trainer.advance()[0]["reward/mean"] for _ in range(trainer.run.steps)]
             cpu = time.process_time() - start
