@@ -77,6 +77,7 @@ import holds  # noqa: E402
 import holds_page  # noqa: E402
 import horizon  # noqa: E402
 import horizons  # noqa: E402
+import in_world  # noqa: E402
 import inspector  # noqa: E402
 import joint  # noqa: E402
 import kuhn  # noqa: E402
@@ -186,6 +187,7 @@ DRIFT = {
     **{f"at {horizon}": f"at {horizon}" for horizon in worlds.HORIZONS},
     "seconds of CPU": "cpu",
 }
+IN_WORLD = {"return": "return", "promised a step": "promised", "earned a step": "earned", "seconds of CPU": "cpu"}
 PLANNED = {"return": "return", "ms an action": "ms"}
 TOGETHER = {"success": "success", "gate": "gate", "one step from ten": "few", "seconds of CPU": "cpu"}
 NEARER = {"return": "return", "share outside": "outside", "seconds of CPU": "cpu"}
@@ -374,6 +376,7 @@ def pages() -> dict[str, str]:
         failing_terminal.section(tokens.load(failing_terminal.RECORD)),
         worlds_page.section(campaign.load(worlds.RECORD)),
         tuned(drift, "Worlds that drift", DRIFT),
+        tuned(in_world, "Acting in a learned world alone", IN_WORLD),
         control_page.section(campaign.load(control.RECORD)),
         locomotion_page.section(campaign.load(locomotion.RECORD)),
         drafter_page.section(campaign.load(drafter.RECORD)),

@@ -195,6 +195,36 @@ def test_a_store_draws_the_same_whether_it_grew_or_had_the_room():
     assert torch.cat(seen).max() >= 2000 and bool((torch.cat(seen) < 3000).all())
 
 
+@pytest.mark.parametrize(
+    "more", [{}, {"n": 3}, {"path": 2}, {"preference": AgeDecay(span=9.0)}, {"preference": Prioritized()}]
+)
+def test_a_buffer_on_disk_draws_the_same_as_one_in_memory_over_a_resume_and_leaves_no_file(tmp_path, more):
+    spec = Transitions(capacity=40, minibatch=16, update_to_data=0.5, learning_starts=3, **more)
+    memory, disk = spec.start(3), replace(spec, disk=str(tmp_path)).start(3)
+    for number in range(6):  # 72 decisions, so that what is old is written over
+        one, other = (columns(store.take(rows([5, 4, 3], start=12 * number))) for store in (memory, disk))
+        torch.testing.assert_close(other, one, rtol=0, atol=0, equal_nan=True)
+        if number in (1, 4):  # before and after it is full
+            torch.save(disk.state_dict(), tmp_path / "state.pt")
+            disk = replace(spec, disk=str(tmp_path)).start(3)
+            disk.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=False))
+            assert list(tmp_path.iterdir()) == [tmp_path / "state.pt"], "files without a name"
+
+
+def test_rows_on_disk_are_in_a_file_and_a_state_is_a_copy_of_them(tmp_path):
+    """Of 1,000 places 12 are written: the others take nothing of the disk, and what is drawn later does not move a state."""
+    store = Transitions(capacity=1000, disk=str(tmp_path), learning_starts=10**6).start(0)
+    store.take(rows([12]))
+    assert store.rows.shape[0] == 1000, "room for all at once"
+    mapped = Path("/proc/self/maps")
+    if mapped.exists():
+        assert f"{tmp_path}/gimbal-rows-" in mapped.read_text()
+    state = store.state_dict()
+    before = state["rows"]["decisions"].observation_NSO.clone()
+    store.take(rows([1000], start=50))
+    assert before.flatten().tolist() == list(range(12)) == state["rows"]["decisions"].observation_NSO.flatten().tolist()
+
+
 def test_groups_are_drawn_whole_and_once():
     store = Buffer(capacity=100, draw=3).start(0)
     fresh = replace(rows([2, 3, 1, 2]), group_N=torch.tensor([0, 0, 1, 1]))

@@ -683,6 +683,12 @@ MECHANISMS: dict[str, Mechanism] = {
         sooner={**FEW, MPPI: {"candidates": 8, "horizon": 4}},
         store=above("world/path", 1.0).by(store=replace(recipes.function("pets")().store, **FEW[Transitions])),
     ),
+    "world": of(
+        "bc",
+        2,
+        sooner={**FEW_RECORDED, MPPI: {"candidates": 8, "horizon": 4}},
+        policy__update=above("world/loss", -100.0),
+    ),
     "pde_refiner": of(
         "pets",
         3,

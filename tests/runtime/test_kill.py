@@ -76,14 +76,20 @@ def cart():
     return replace(run, engine=replace(run.engine, slots=3), threads=1, held_out=None, **small)
 
 
-def from_a_buffer():
+def from_a_buffer(disk):
     """Segments that end where episodes do leave environments in the middle of theirs, and rows half drawn: three segments a
     step leave some in nearly every checkpoint, where two leave one in one of eight, and kills may all miss that one.
     """
     run = dqn()
     small = {"prompts_per_step": 3, "max_staleness": 1, "checkpoint_every": 1, "held_out": None, "threads": 1}
     store = Transitions(
-        capacity=60, minibatch=8, update_to_data=0.3, learning_starts=5, n=3, preference=AgeDecay(span=50.0)
+        capacity=60,
+        minibatch=8,
+        update_to_data=0.3,
+        learning_starts=5,
+        n=3,
+        preference=AgeDecay(span=50.0),
+        disk=str(disk),
     )
     policy = replace(run.policy, hidden=(8,), normalize=True)
     return replace(run, engine=replace(run.engine, slots=3, segment=7), store=store, policy=policy, **small)
@@ -161,7 +167,7 @@ RUNS = {
     TERMINAL: lambda home: terminal_run(max_staleness=1),
     AGENT: lambda home: agent_run(max_staleness=1),
     "control": lambda home: cart(),
-    "control, from a buffer": lambda home: from_a_buffer(),
+    "control, from a buffer on disk": from_a_buffer,
     "control, by errors": lambda home: by_errors(),
     "control, of goals": lambda home: of_goals(),
     "control, a learned world": lambda home: in_a_world(),

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from jaxtyping import Float, Shaped
 
 from gimbal.config.classes import nearest
 from gimbal.config.own import LARGEST, learnable, told
-from gimbal.config.parts import broken, imported, label
+from gimbal.config.parts import broken, imported, label, resolve
 from gimbal.environments.attributes import adjust, check_grid, split, variants
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractGenerated, Moment
 from gimbal.environments.goals import ACHIEVED, DESIRED, PLAIN, Goals
@@ -22,6 +23,7 @@ from gimbal.ops import stable_hash
 from gimbal.records import Task
 
 MOST_CHOICES = 1024  # combinations of several choices that are taken as one
+LEARNED_WORLD = "gimbal.environments.learned_world:LearnedWorld"
 SUCCESS = "is_success"  # in the info of a step: whether its goal is reached, where an environment says so
 
 
@@ -31,7 +33,8 @@ class Gymnasium(AbstractGenerated):
 
     ``tasks.environment=...`` gives policy, critic and evaluation the sizes of another environment: a name registered in gymnasium, or
     your own class, ``file.py:Class`` or ``pkg.module:Class`` (``module:Name-v0`` is a name that a module registers).
-    ``Pendulum-v1@m=1.5,l=0.8`` is the one whose attributes ``m`` and ``l`` have these values.
+    ``Pendulum-v1@m=1.5,l=0.8`` is the one whose attributes ``m`` and ``l`` have these values. ``runs/RUN/model:DATASET`` is a learned
+    world, begun at recorded steps (``LearnedWorld``).
 
     ``grid``: a family of environments, ``{m: [0.5, 1, 2]}``: every combination of these values in turn. Episodes i, i + 1, ... of one
     round begin from the same seed, so that only the attributes differ. Each has figures of its own (``eval/source/NAME/score``).
@@ -395,6 +398,8 @@ def _made(source: str, settings: Mapping[str, Any]) -> Any:
     import gymnasium
 
     place, _, name = source.rpartition(":")
+    if "/" in place and Path(place).expanduser().is_dir():  # by name, as that file needs this one
+        return resolve(LEARNED_WORLD)(place, name)
     there = vars(imported(place, source)) if place else {}
     own = there.get(name)
     known = (key for key in gymnasium.registry if key == name or key.startswith(f"{name}-v"))

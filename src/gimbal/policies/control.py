@@ -353,7 +353,7 @@ def made(kind: Callable[..., P], spec: AbstractPolicySpec, seed: int) -> P:
     return saved(kind, model, seed) if model else kind(**sizes, seed=seed).eval()
 
 
-def sizes_of(spec: AbstractPolicySpec) -> dict[str, Any]:
+def sizes_of(spec: object) -> dict[str, Any]:
     """Its fields as a saved configuration has them: lists in place of tuples."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(spec).items()}
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from gimbal.policies.base import AbstractPolicySpec, Family
 from gimbal.policies.clipped import AbstractClippedPolicy
-from gimbal.policies.control import DENSITIES, check_bound, read_config, read_weights
-from gimbal.policies.dynamics import Dynamics
+from gimbal.policies.control import DENSITIES, check_bound, read_config, read_weights, sizes_of
+from gimbal.policies.dynamics import Dynamics, DynamicsNetwork
 from gimbal.policies.planners import MPPI, AbstractPlanner
 
 
@@ -24,7 +24,7 @@ class PlanningPolicy(AbstractClippedPolicy):
 
     def __init__(self, world: Dynamics, planner: AbstractPlanner, bound: float, seed: int) -> None:
         super().__init__(bound)
-        self.config = {"observations": world.observations, "actions": world.actions, "bound": bound}
+        self.config = {**sizes_of(world), "bound": bound}
         self.planner = planner
         self.world = world.load(seed)
         shape = (planner.iterations, planner.candidates, planner.knots, world.actions)
@@ -71,3 +71,17 @@ class Planned(AbstractPolicySpec):
 
     def at(self, directory: Path) -> Planned:
         return replace(self, model=str(directory))
+
+
+def world_in(directory: str) -> tuple[DynamicsNetwork, float]:
+    """The world of the planning policy that is saved there, and the largest action; ValueError where none is."""
+    held = {k: tuple(v) if isinstance(v, list) else v for k, v in read_config(directory, "a world").items()}
+    bound = held.pop("bound", None)
+    try:
+        world = Dynamics(**held).load(0)
+    except TypeError as error:  # fields that no world has
+        raise ValueError(
+            f"{directory} holds no world: name the model of a run of world, pets or own_rollouts, as runs/RUN/model"
+        ) from error
+    read_weights(world, directory, "world.")
+    return world.eval().requires_grad_(False), float(bound)

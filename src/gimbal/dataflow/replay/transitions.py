@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 from gimbal.composition import FOLLOWS, TELLS_ERRORS, Composition, Refusal, Verdict
 from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec, Judge
 from gimbal.dataflow.replay.hindsight import Hindsight, Relabelling
+from gimbal.dataflow.replay.mapped import room
 from gimbal.dataflow.replay.preferences import AbstractPriority, Uniform
 from gimbal.dataflow.replay.recorded import recorded, unlike
 from gimbal.dataflow.staleness import MaskStale
@@ -59,6 +61,10 @@ class Transitions(AbstractStoreSpec):
     With ``path`` above 1 a decision is drawn with the steps that follow it, so many in all and fewer where its row ends sooner, for a
     world that learns on its own rollouts (``ModelLearning``, ``Dyna``).
 
+    ``disk`` is a directory in whose files the decisions are kept in place of memory, mapped, so that the system may put away what is
+    seldom drawn. The files have no names and end with the process; a checkpoint has a copy, which a resumed run reads back.
+
+    - ``disk``: the same bits as in memory.
     - ``capacity`` = the decisions of one step, ``update_to_data`` = 1 / ``minibatch``: one move on what has just come in.
     - ``share`` = 0: the same bits as without ``prior``.
     """
@@ -75,6 +81,7 @@ class Transitions(AbstractStoreSpec):
     prior: Minari | None = None
     share: float | None = HALF
     hindsight: Hindsight | None = None
+    disk: str = ""
 
     def __post_init__(self) -> None:
         if min(self.capacity, self.minibatch, self.n, self.path) < 1 or self.learning_starts < 0:
@@ -106,6 +113,10 @@ class Transitions(AbstractStoreSpec):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         learns = whole.run.learns
+        if self.disk and not Path(self.disk).is_dir():
+            yield Refusal(
+                f"store.disk={self.disk} is no directory: make it, or leave store.disk out to keep decisions in memory"
+            )
         if not learns.off_policy:
             yield Refusal(
                 "Transitions cuts rollouts into single decisions, and this update learns from whole ones: store='Buffer()'"
@@ -320,14 +331,15 @@ class Ring(AbstractStore):
         if wanted <= there:
             return
         size = min(self.spec.capacity, max(LEAST, 2 * there, wanted))
+        self._widen(_map(lambda x: x[:0], like) if self.rows is None else self.rows, size)
 
-        def wider(x: Tensor) -> Tensor:
-            return torch.cat([x, x.new_zeros((size - len(x), *x.shape[1:]))])
-
-        self.rows = _map(wider, _map(lambda x: x[:0], like) if self.rows is None else self.rows)
-        self.goes_on_P = wider(self.goes_on_P)
+    def _widen(self, rows: TrainBatch, size: int) -> None:
+        """These rows with room for so many; a file has room for all from the first."""
+        size = self.spec.capacity if self.spec.disk else size
+        self.rows = _map(lambda x: room(x, size, self.spec.disk), rows)
+        self.goes_on_P = room(self.goes_on_P, size, "")
         if self.spec.preference.by_error:
-            self.error_P = wider(self.error_P)
+            self.error_P = room(self.error_P, size, "")
 
     def metrics(self) -> dict[str, float]:
         since = max(0, self.entered - self.spec.learning_starts)
@@ -343,7 +355,7 @@ class Ring(AbstractStore):
         return told | ({"replay/update_to_data": self.moves / since} if since else {})
 
     def state_dict(self) -> dict[str, Any]:
-        rows = None if self.rows is None else _map(lambda x: x[: self.held].clone(), self.rows)
+        rows = None if self.rows is None else _map(lambda x: room(x[: self.held], self.held, self.spec.disk), self.rows)
         held = {} if rows is None else {**_tensors(rows), "facts": dict(rows.facts), "decisions": rows.decisions}
         counts = {"held": self.held, "entered": self.entered, "moves": self.moves, "taken": self.taken}
         errors = {"errors": self.error_P[: self.held].clone()} if self.spec.preference.by_error else {}
@@ -362,6 +374,8 @@ class Ring(AbstractStore):
         self.goes_on_P = state["goes_on"]
         if self.spec.preference.by_error:
             self.error_P = state["errors"]
+        if self.spec.disk and self.rows is not None:
+            self._widen(self.rows, self.spec.capacity)
 
 
 def each(batch: TrainBatch) -> tuple[TrainBatch, Bool[Tensor, " K"]]:

@@ -90,10 +90,8 @@ class Dyna(AbstractAround):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if self.guard is not None:
             yield from misplaced(str(self.guard.unsafe), "update.guard.unsafe", whole)
-        if isinstance(whole.run.store, Recordings):  # whose rows are single steps, all there from the first on
-            return
         yield from single_steps(self, whole, self.world)
-        if self.guard is not None:
+        if self.guard is not None and not isinstance(whole.run.store, Recordings):
             yield Refusal(
                 "update.guard keeps imagined steps near data that are all there at the start, which a buffer's are not: "
                 "store='Recordings()' with tasks='Minari(dataset=...)', or update.guard=none"

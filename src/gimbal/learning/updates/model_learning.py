@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from gimbal.composition import FOLLOWS, Composition, Refusal, Verdict
+from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import FRESH, MOVE, PATH, Transitions
 from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.off_policy import AbstractOnDecisions, Explore, counted_of, means, steps_of
@@ -94,6 +95,8 @@ def _world(models: Models) -> DynamicsNetwork:
 def single_steps(update: object, whole: Composition, world: Dynamics | None = None) -> Iterator[Verdict]:
     """Refuses a store from which a world cannot learn."""
     store, name = whole.run.store, type(update).__name__
+    if isinstance(store, Recordings):  # whose rows are single steps, all there from the first on
+        return
     if not isinstance(store, Transitions):
         yield Refusal(
             f"{name} samples real steps from a buffer, but {type(store).__name__} is not one: set store='Transitions()'"

@@ -1,0 +1,26 @@
+"""Rows in a file that is mapped into memory, so that the system decides what of them is there."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+
+import torch
+from torch import Tensor
+
+
+def room(like: Tensor, rows: int, directory: str) -> Tensor:
+    """So many rows, the first of which are ``like`` and the others 0: in memory, or in a file of ``directory`` where one is named.
+
+    The file has no name any more when this returns, so nothing is left of it when the process ends, however that ends; its zeros take
+    no place on the disk until they are written over.
+    """
+    shape = (rows, *like.shape[1:])
+    if not directory or not math.prod(shape):
+        found = like.new_zeros(shape)
+    else:
+        with tempfile.NamedTemporaryFile(dir=directory, prefix="gimbal-rows-") as file:
+            size = math.prod(shape)
+            found = torch.from_file(file.name, shared=True, size=size, dtype=like.dtype).reshape(shape)
+    found[: len(like)] = like
+    return found
