@@ -108,6 +108,7 @@ SAMPLINGS = [
     {"blocks": (6, 10), "spread": 0.1},
     {"reviews": 2, "keep": 0.95, "spread": 0.1},
     {"reviews": 1, "keep": 0.999, "threshold": 0.4},
+    {"reviews": 2, "keep": 0.95, "spread": 0.1, "threshold": 0.4, "in_place": True, "temperature": 0.7},
 ]
 
 
@@ -157,10 +158,16 @@ def paths(policy, sampling, cells, end=None):
     filled = sum(cell != MASK for cell in cells)
     if filled == len(cells) and sampling.reviews:
         for again, chance in reviews(policy, sampling, cells):
-            left = replace(sampling, reviews=sampling.reviews - 1 if again else 0)
-            after = [MASK if cell in again else token for cell, token in enumerate(cells)]
-            for rest, later in paths(policy, left, after, end):
-                yield (tuple((cell, MASK) for cell in again), *rest), chance * later
+            more = sampling.reviews - 1 if again else 0
+            left = replace(sampling, reviews=more, in_place=sampling.in_place and more > 0)
+            p = probabilities(policy, cells)
+            news = itertools.product(range(MASK), repeat=len(again)) if sampling.in_place else [(MASK,) * len(again)]
+            for new in news:
+                wrote = dict(zip(again, new, strict=True))
+                own = math.prod(p[cell][token] for cell, token in wrote.items()) if sampling.in_place else 1.0
+                after = [wrote.get(cell, token) for cell, token in enumerate(cells)]
+                for rest, later in paths(policy, left, after, end):
+                    yield (tuple(wrote.items()), *rest), chance * own * later
         return
     if filled == len(cells) or (filled and filled % block == 0 and end in cells):
         yield (), 1.0
@@ -198,6 +205,8 @@ def path_of(rollout):
         ({"threshold": 0.0, "block": 2}, END),
         ({"max_length": 2, "threshold": 0.5, "spread": 0.3, "reviews": 1, "keep": 0.6}, None),
         ({"max_length": 2, "threshold": 0.0, "reviews": 2, "keep": 0.5}, None),
+        ({"max_length": 2, "threshold": 0.0, "reviews": 1, "keep": 0.5, "spread": 0.3, "in_place": True}, None),
+        ({"max_length": 2, "threshold": 0.0, "reviews": 2, "keep": 0.6, "in_place": True}, None),
     ],
     ids=str,
 )
@@ -314,6 +323,26 @@ def test_what_a_review_masks_is_a_decision_and_the_masks_that_follow_it_are_none
     assert policy.pieces(d)[int(review_S.nonzero()[0])] == "?"
 
 
+def test_an_edit_in_place_is_of_the_pass_that_reads_and_its_tokens_count(policy):
+    row = drawn(ask(engine_of(policy), [0], threshold=0.3, spread=0.3, reviews=1, keep=0.9, in_place=True))[0]
+    d = row.decisions
+    review = int((d.place_NS[0] == REVIEW).nonzero()[0])
+    edits_S = torch.arange(row.length) > review
+    assert int(edits_S.sum()) == int(d.remasked_N) > 0 and (d.pass_NS[0, edits_S] == d.pass_NS[0, review]).all()
+    assert (d.token_NS[0] != policy.mask).all() and row.mask_S[edits_S].all() and (row.behavior_S[edits_S] <= 0).all()
+    assert (d.place_NS[0, edits_S] >= 0).all() and row.length <= row.sampling.most
+    masked = drawn(ask(engine_of(policy), [0], threshold=0.3, spread=0.3, reviews=1, keep=0.9))[0].decisions
+    assert int(masked.passes_N) > int(d.passes_N), "what is masked is filled in by passes of its own"
+    place_S, token_S = d.place_NS[0, :review], d.token_NS[0, :review]
+    before = [int(token_S[place_S == cell]) for cell in range(16)]
+    given = policy.prompt(TASKS[0])
+    with torch.no_grad():
+        logits = policy.model(input_ids=torch.tensor([given + before])).logits[0, len(given) :].double()
+    logits[:, policy.mask] = -torch.inf
+    log_p = logits.log_softmax(-1)[d.place_NS[0, edits_S], d.token_NS[0, edits_S]]
+    torch.testing.assert_close(row.behavior_S[edits_S].double(), log_p, atol=1e-5, rtol=0)
+
+
 def test_at_temperature_0_a_review_is_certain_and_no_decision(policy):
     row = drawn(ask(engine_of(policy), [0], temperature=0.0, threshold=0.3, spread=0.3, reviews=1, keep=0.9))[0]
     review_S = row.decisions.place_NS[0] == REVIEW
@@ -338,7 +367,15 @@ def test_the_sampler_says_what_the_trainer_says_so_first_ratios_are_exactly_1(po
     assert sequences == int(decisions.passes_N.sum()) and widest == 32
 
 
-@pytest.mark.parametrize("sampling", [*SAMPLINGS[1:3], {"spread": 0.4, "reviews": 2, "keep": 0.6}], ids=str)
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        *SAMPLINGS[1:3],
+        {"spread": 0.4, "reviews": 2, "keep": 0.6},
+        {"spread": 0.4, "reviews": 2, "keep": 0.6, "in_place": True},
+    ],
+    ids=str,
+)
 def test_gradients_go_through_tokens_and_through_the_choice_of_cells(sampling):
     policy = tiny()
     engine = engine_of(policy)
@@ -473,6 +510,7 @@ def test_samplings_that_are_none_are_refused(policy):
         ({"spread": -0.1}, "spread"),
         ({"keep": 1.5}, "keep"),
         ({"reviews": -1}, "reviews"),
+        ({"in_place": True}, r"in_place=true.*sampling\.reviews=1"),
         ({"reviews": 1, "block": 4}, r"block=4 fills them in by parts: leave one of them out"),
         (
             {"reviews": 1, "max_length": 5, "blocks": (4, 1)},

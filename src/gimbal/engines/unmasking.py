@@ -152,7 +152,8 @@ class UnmaskingEngine(AbstractStepwise[LiveText, MaskedPolicy]):
             drawn = torch.from_numpy(philox("unmask", *text.request.stream, text.passes).random(2 * n + 1))
             first_u_M[m], uniform_ML[:, m, start:end] = drawn[0], drawn[1:].view(2, n)
         temperature_M = torch.tensor([text.sampling.temperature for text in live])
-        parts = (text_ML, width_M, asked_ML, reviews_M1[:, 0], uniform_ML[1], temperature_M)
+        keeps_M = torch.tensor([not text.sampling.in_place for text in live]) & reviews_M1[:, 0]
+        parts = (text_ML, width_M, asked_ML, reviews_M1[:, 0], keeps_M, uniform_ML[1], temperature_M)
         token_ML, logprob_ML, confidence_ML = self._read(*(part.to(self.device) for part in parts))
         filling, reading = (np.flatnonzero(reviews_M1[:, 0].numpy() == is_review).tolist() for is_review in (0, 1))
         where_F, order = _cells(
@@ -177,7 +178,10 @@ class UnmaskingEngine(AbstractStepwise[LiveText, MaskedPolicy]):
             text, start = live[m], len(live[m].prompt)
             text.decide(REVIEW, 0, review, self._version, seen=seen[m], counts=bool(text.spread))
             for place in places:
-                text.decide(place - start, self._policy.mask, 0.0, self._version, seen=seen[m], counts=False)
+                new, logprob = int(token_ML[m, place]), float(logprob_ML[m, place])
+                if keeps_M[m]:
+                    new, logprob = self._policy.mask, 0.0
+                text.decide(place - start, new, logprob, self._version, seen=seen[m], counts=text.sampling.in_place)
         for text in live:
             text.passes += 1
 
@@ -187,18 +191,22 @@ class UnmaskingEngine(AbstractStepwise[LiveText, MaskedPolicy]):
         width_M: Tensor,
         asked_ML: Tensor,
         reviews_M: Tensor,
+        keeps_M: Tensor,
         uniform_ML: Tensor,
         temperature_M: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The token of each cell asked for, its log-probability and its confidence. Logits stay where the network is."""
+        """The token of each cell asked for (its own where the row ``keeps`` it), its log-probability and the cell's confidence. Logits stay
+        where the network is."""
         token_ML, logprob_ML = torch.zeros_like(text_ML), torch.zeros_like(text_ML, dtype=torch.float32)
         confidence_ML = torch.zeros_like(logprob_ML)
         for row_K, place_K, logits_KV in self._policy.read(text_ML, width_M, asked_ML):
-            at, temperature_K, own_K = (row_K, place_K), temperature_M[row_K], reviews_M[row_K]
-            token_ML[at] = drawn_K = text_ML[at].where(own_K, _drawn(logits_KV, uniform_ML[at], temperature_K))
+            at, temperature_K, reviews_K = (row_K, place_K), temperature_M[row_K], reviews_M[row_K]
+            own_K = text_ML[at]
+            token_ML[at] = drawn_K = own_K.where(keeps_M[row_K], _drawn(logits_KV, uniform_ML[at], temperature_K))
             for temperature in temperature_K.unique().tolist():  # as the trainer evaluates it: at one temperature
                 these_K = temperature_K == temperature
-                found = told(logits_KV[these_K], drawn_K[these_K], own_K[these_K], temperature or 1.0, False)
+                drawn, own, reviews = drawn_K[these_K], own_K[these_K], reviews_K[these_K]
+                found = told(logits_KV[these_K], drawn, own, reviews, temperature or 1.0, False)
                 logprob_ML[row_K[these_K], place_K[these_K]] = found[0]
                 confidence_ML[row_K[these_K], place_K[these_K]] = found[1]
         return token_ML.cpu(), logprob_ML.cpu(), confidence_ML.cpu()

@@ -34,7 +34,7 @@ class States:
 class Commits(AbstractDecisions):
     """N rows of S decisions, in the order of their forward passes: decision s writes token ``token_NS`` into cell ``place_NS``, or
     (WHERE) has chosen which cells are committed in this pass; the cell that was drawn first then follows it. REVIEW has read a full
-    text and chosen which cells are masked again: each of them follows it, with the mask as its token.
+    text and chosen which cells are masked again, or written anew: each of them follows it, with the mask or a token as its token.
 
     A state is the prompt and the first ``seen_NS`` cells, masked where no earlier pass wrote. All states follow from what was written,
     so each decision can be evaluated at the very state in which it was made. Rows are padded on the right.
@@ -80,8 +80,10 @@ class Commits(AbstractDecisions):
 
     @property
     def remasked_N(self) -> Int[Tensor, " N"]:
-        """Cells that were masked again, each as often as it was."""
-        return (self.cell_NS & (self.token_NS == self.mask)).sum(-1)
+        """Cells that reviews masked again or wrote anew, each as often as they did."""
+        at_S = torch.arange(self.shape[1], device=self.length_N.device)
+        begun_NS = (at_S * self.begins_NS).cummax(-1).values
+        return (self.cell_NS & (self.place_NS.gather(1, begun_NS) == REVIEW)).sum(-1)
 
     @property
     def passes_N(self) -> Int[Tensor, " N"]:
@@ -237,6 +239,9 @@ class MaskedSampling(AbstractSampling):
     the whole text, gives to each cell's own token: those below ``keep`` or, with ``spread`` > 0, each with probability
     sigmoid((keep - probability) / spread), as one decision. They are then filled in as before, at the confidences that the rest of
     the text gives them. A review that masks nothing is the last. ``reviews`` 0 writes each cell once.
+
+    With ``in_place`` a review masks nothing: each cell that it would mask gets a token at once, drawn from the network's distribution
+    at that cell, given the whole text as it was (the token-to-token edits of ReflectDrive-2, arXiv:2605.04647). An edit then costs one pass.
     """
 
     max_length: int = 64
@@ -245,6 +250,7 @@ class MaskedSampling(AbstractSampling):
     spread: float = 0.0
     reviews: int = 0
     keep: float = 0.5
+    in_place: bool = False
     blocks: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -273,6 +279,10 @@ class MaskedSampling(AbstractSampling):
                 f"sampling.reviews={self.reviews} reads whole texts again, and sampling.{parts} fills them in by parts: leave one of "
                 "them out"
             )
+        if self.in_place and not self.reviews:
+            raise ValueError(
+                "sampling.in_place=true is about reviews, and sampling.reviews is 0: set sampling.reviews=1, or leave it out"
+            )
         if not 0 <= self.spread <= 100:
             raise ValueError(
                 f"sampling.spread is {self.spread}; it must be 0 (cells are not drawn), or above and at most 100"
@@ -287,7 +297,7 @@ class MaskedSampling(AbstractSampling):
         """Decisions of a rollout: its tokens, and with ``spread`` as many choices of cells, one for each pass; and each review may mask
         all of them again."""
         once = self.max_length * (2 if self.spread else 1)
-        return once + self.reviews * (1 + self.max_length + once)
+        return once + self.reviews * (1 + self.max_length + (0 if self.in_place else once))
 
     def seen(self, done: int) -> int:
         """The cells that a pass sees where the first ``done`` are committed: up to the end of the next block."""
