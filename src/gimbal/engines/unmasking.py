@@ -195,8 +195,8 @@ class UnmaskingEngine(AbstractStepwise[LiveText, MaskedPolicy]):
         uniform_ML: Tensor,
         temperature_M: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The token of each cell asked for (its own where the row ``keeps`` it), its log-probability and the cell's confidence. Logits stay
-        where the network is."""
+        """The token of each cell asked for (its own where the row ``keeps`` it), its log-probability, and the cell's confidence.
+        Logits stay where the network is."""
         token_ML, logprob_ML = torch.zeros_like(text_ML), torch.zeros_like(text_ML, dtype=torch.float32)
         confidence_ML = torch.zeros_like(logprob_ML)
         for row_K, place_K, logits_KV in self._policy.read(text_ML, width_M, asked_ML):

@@ -241,7 +241,8 @@ class MaskedSampling(AbstractSampling):
     the text gives them. A review that masks nothing is the last. ``reviews`` 0 writes each cell once.
 
     With ``in_place`` a review masks nothing: each cell that it would mask gets a token at once, drawn from the network's distribution
-    at that cell, given the whole text as it was (the token-to-token edits of ReflectDrive-2, arXiv:2605.04647). An edit then costs one pass.
+    at that cell, given the whole text as it was (the token-to-token edits of ReflectDrive-2, arXiv:2605.04647). An edit then costs one
+    pass.
     """
 
     max_length: int = 64
