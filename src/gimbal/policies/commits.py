@@ -15,6 +15,7 @@ from gimbal.records import AbstractDecisions, AbstractSampling
 
 WHERE = -1  # in the place of a cell: the decision chose which cells to commit
 REVIEW = -2  # and here, which cells of a full text to mask again
+GIVEN = -1  # the pass of a cell that the task gave: before all passes
 MOST_REVIEWS = 64
 
 
@@ -35,6 +36,8 @@ class Commits(AbstractDecisions):
     """N rows of S decisions, in the order of their forward passes: decision s writes token ``token_NS`` into cell ``place_NS``, or
     (WHERE) has chosen which cells are committed in this pass; the cell that was drawn first then follows it. REVIEW has read a full
     text and chosen which cells are masked again, or written anew: each of them follows it, with the mask or a token as its token.
+
+    Cells that the task gave come first, with GIVEN for their pass: nobody decided them, so they have no log-probability.
 
     A state is the prompt and the first ``seen_NS`` cells, masked where no earlier pass wrote. All states follow from what was written,
     so each decision can be evaluated at the very state in which it was made. Rows are padded on the right.
@@ -65,13 +68,18 @@ class Commits(AbstractDecisions):
     @property
     def begins_NS(self) -> Bool[Tensor, "N S"]:
         """The first decision of each pass."""
-        before_NS = nn.functional.pad(self.pass_NS[:, :-1], (1, 0), value=-1)
+        before_NS = nn.functional.pad(self.pass_NS[:, :-1], (1, 0), value=GIVEN)
         return self.there_NS & (self.pass_NS != before_NS)
 
     @property
     def cell_NS(self) -> Bool[Tensor, "N S"]:
         """Decisions that wrote a cell, or masked it again."""
-        return self.there_NS & (self.place_NS >= 0)
+        return self.there_NS & (self.place_NS >= 0) & (self.pass_NS != GIVEN)
+
+    @property
+    def given_NS(self) -> Bool[Tensor, "N S"]:
+        """Cells that the task gave."""
+        return self.there_NS & (self.pass_NS == GIVEN)
 
     @property
     def wrote_NS(self) -> Bool[Tensor, "N S"]:
@@ -123,13 +131,18 @@ class Commits(AbstractDecisions):
         inside_ML = at_L >= prompt_M[:, None]
         text_ML = cell_ML.where(inside_ML, asked_ML)
         seen_ML = inside_ML & (at_L < width_M[:, None])
+        row_D, step_D = self.given_NS.nonzero(as_tuple=True)
+        given_NL = torch.zeros(self.shape[0], len(at_L), dtype=torch.bool, device=row_M.device)
+        given_ML = given_NL.index_put(
+            (row_D, self.prompt_N[row_D] + self.place_NS[row_D, step_D]), torch.ones_like(row_D, dtype=torch.bool)
+        )[row_M]
         return States(
             row_M=row_M,
             first_M=first_M,
             text_ML=text_ML,
             width_M=width_M,
             masked_ML=seen_ML & (text_ML == self.mask),
-            reviewed_ML=seen_ML & (self.place_NS[row_M, first_M] == REVIEW)[:, None],
+            reviewed_ML=seen_ML & (self.place_NS[row_M, first_M] == REVIEW)[:, None] & ~given_ML,
         )
 
     @property
@@ -142,8 +155,9 @@ class Commits(AbstractDecisions):
     ) -> Int[Tensor, "M T"]:
         """The cells of these rows before these passes, with ``last_NS`` for what the pass right before wrote."""
         cell_MT = torch.full((len(row_M), int(self.seen_NS.max())), self.mask, device=row_M.device)
+        holds_NS = self.cell_NS | self.given_NS
         for s in range(self.shape[1]):
-            known_M = self.cell_NS[row_M, s] & (self.pass_NS[row_M, s] < pass_M)
+            known_M = holds_NS[row_M, s] & (self.pass_NS[row_M, s] < pass_M)
             place_M1 = self.place_NS[row_M, s].clamp(min=0)[:, None]
             newest_M = self.pass_NS[row_M, s] == pass_M - 1
             token_M1 = last_NS[row_M, s].where(newest_M, self.token_NS[row_M, s])[:, None]
@@ -158,10 +172,10 @@ class Commits(AbstractDecisions):
         """The row that would be recorded if these tokens were drawn: each block in one pass, which sees all before it (teacher
         forcing), no more of them than ``max_length``. ValueError where the sampling would not write whole blocks: a given text does not
         say which cells came first."""
-        if sampling.threshold > 0 or sampling.spread or sampling.reviews:
+        if sampling.threshold > 0 or sampling.spread or sampling.reviews or sampling.scaffold:
             raise ValueError(
                 "a written text does not say which cells a pass commits, unless it commits whole blocks: set sampling.threshold=0 "
-                "sampling.spread=0 sampling.reviews=0"
+                'sampling.spread=0 sampling.reviews=0 sampling.scaffold=""'
             )
         if len(tokens) < sampling.max_length:
             raise ValueError(
@@ -243,6 +257,10 @@ class MaskedSampling(AbstractSampling):
     With ``in_place`` a review masks nothing: each cell that it would mask gets a token at once, drawn from the network's distribution
     at that cell, given the whole text as it was (the token-to-token edits of ReflectDrive-2, arXiv:2605.04647). An edit then costs one
     pass.
+
+    ``scaffold`` names a column of the tasks with a text of ``max_length`` tokens, in which the tokenizer's mask stands for the cells to
+    write. The others are there from the start, and stay: no pass is spent on them, and they have no log-probability (the frozen
+    structure of Fast-dDrive, arXiv:2605.23163). "" gives none.
     """
 
     max_length: int = 64
@@ -253,6 +271,7 @@ class MaskedSampling(AbstractSampling):
     keep: float = 0.5
     in_place: bool = False
     blocks: tuple[int, ...] = ()
+    scaffold: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -301,7 +320,7 @@ class MaskedSampling(AbstractSampling):
         return once + self.reviews * (1 + self.max_length + (0 if self.in_place else once))
 
     def seen(self, done: int) -> int:
-        """The cells that a pass sees where the first ``done`` are committed: up to the end of the next block."""
+        """The cells that a pass sees where the first ``done`` are filled: up to the end of the next block."""
         if self.blocks:
             return min(self.max_length, next((end for end in accumulate(self.blocks) if end > done), self.max_length))
         block = self.block or self.max_length

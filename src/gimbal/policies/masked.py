@@ -50,6 +50,20 @@ class MaskedPolicy(AbstractPolicy):
     def prompt(self, task: Task) -> list[int]:
         return prompts.encoded(task, self.tokenizer, None, exact.name_of(self.model))
 
+    def cells(self, task: Task, sampling: MaskedSampling) -> list[int]:
+        """What a text begins as: masked, but for the cells of its scaffold."""
+        if not sampling.scaffold:
+            return [self.mask] * sampling.max_length
+        given = task.columns.get(sampling.scaffold)
+        ids = self.tokenizer.encode(given, add_special_tokens=False) if isinstance(given, str) else []
+        if len(ids) != sampling.max_length or self.mask not in ids:
+            raise ValueError(
+                f"sampling.scaffold={sampling.scaffold} names a column with a text of sampling.max_length={sampling.max_length} "
+                f"tokens, {self.tokenizer.mask_token} for each that is to be written, and that of task {task.id} is {given!r:.60} "
+                f"({len(ids)} tokens)"
+            )
+        return ids
+
     def accepts(self, task: Task, length: int) -> str:
         asked, most = len(self.prompt(task)), self.model.config.max_position_embeddings
         if asked + length > most:
