@@ -395,6 +395,7 @@ def test_an_end_that_is_given_ends_the_text_with_its_own_block_and_no_other():
         wrote = row.decisions.place_NS[0, 1:].sort().values.tolist()
         assert wrote in ([0, 1], [0, 1, 2, 3], [0, 1, 2, 3, 4]) and row.stop == "stop"
         assert (END in row.decisions.token_NS[0, 1:].tolist()) or wrote == [0, 1, 2, 3, 4]
+        torch.testing.assert_close(policy.evaluate(row.decisions).logprob_NS[0], row.behavior_S, atol=1e-5, rtol=0)
 
 
 def test_a_scaffold_that_does_not_fit_is_refused_in_a_sentence(policy):

@@ -126,16 +126,16 @@ class Commits(AbstractDecisions):
         cell_MT = self._cells(row_M, pass_M, last_NS)
         width_M = prompt_M + seen_M
         at_L = torch.arange(int(width_M.max()), device=row_M.device)
-        cell_ML = cell_MT.gather(1, (at_L - prompt_M[:, None]).clamp(0, cell_MT.shape[1] - 1))
+        inner_ML = (at_L - prompt_M[:, None]).clamp(0, cell_MT.shape[1] - 1)
+        cell_ML = cell_MT.gather(1, inner_ML)
         asked_ML = self.prompt_NP[row_M].gather(1, at_L.clamp(max=self.prompt_NP.shape[1] - 1).expand(len(row_M), -1))
         inside_ML = at_L >= prompt_M[:, None]
         text_ML = cell_ML.where(inside_ML, asked_ML)
         seen_ML = inside_ML & (at_L < width_M[:, None])
         row_D, step_D = self.given_NS.nonzero(as_tuple=True)
-        given_NL = torch.zeros(self.shape[0], len(at_L), dtype=torch.bool, device=row_M.device)
-        given_ML = given_NL.index_put(
-            (row_D, self.prompt_N[row_D] + self.place_NS[row_D, step_D]), torch.ones_like(row_D, dtype=torch.bool)
-        )[row_M]
+        given_NT = torch.zeros(self.shape[0], cell_MT.shape[1], dtype=torch.bool, device=row_M.device)
+        given_NT[row_D, self.place_NS[row_D, step_D]] = True
+        given_ML = given_NT[row_M].gather(1, inner_ML)
         return States(
             row_M=row_M,
             first_M=first_M,
