@@ -106,6 +106,7 @@ import reward_gradients_page  # noqa: E402
 import robust  # noqa: E402
 import roles  # noqa: E402
 import roles_page  # noqa: E402
+import route_edits  # noqa: E402
 import rulebook  # noqa: E402
 import safe  # noqa: E402
 import safe_page  # noqa: E402
@@ -265,6 +266,7 @@ SELF_DISTILLED = {name: name for name in ("nearness", "one", "two", "three", "co
 FORECASTS = {name: name for name in ("nearness", "fours", "coverage")} | {"seconds of CPU": "seconds"}
 BLACKBOX = {name: name for name in ("nearness", "fours", "coverage", "distance")} | {"seconds of CPU": "seconds"}
 REVIEWS = {name: name for name in ("right", "gain", "five", "again", "passes")}
+ROUTE_EDITS = {name: name for name in ("edited", "plain", "gain", "three", "again", "passes")}
 DRAFTS = {name: name for name in ("reward", "true", "coverage", "agreement", "steps")} | {"seconds of CPU": "cpu"}
 
 
@@ -368,6 +370,8 @@ def pages() -> dict[str, str]:
         tuned(masked, "Tokens of a forward pass", MASKED),
         tuned(masked_blocks, "Tokens of a forward pass, in blocks", MASKED),
         tuned(reviews, "Masked text that is read again", REVIEWS),
+        tuned(route_edits, "Routes that are drafted and edited", ROUTE_EDITS)
+        + route_edits.beside_base(campaign.load(route_edits.RECORD)),
         reward_gradients_page.section(campaign.load(reward_gradients.RECORD)),
         tuned(forecasts, "What a sample earned beyond a forecast", FORECASTS),
         tuned(cached, "The way back through a path that is kept", CACHED),

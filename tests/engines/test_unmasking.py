@@ -14,11 +14,14 @@ from gimbal.engines.base import Request, drained
 from gimbal.engines.receipts import tensors
 from gimbal.engines.unmasking import TOLERANCE, Unmasking
 from gimbal.environments.sudoku import Sudoku
-from gimbal.policies.commits import REVIEW, WHERE, Commits, MaskedSampling
+from gimbal.policies.commits import GIVEN, REVIEW, WHERE, Commits, MaskedSampling
 from gimbal.policies.masked import MaskedLM, MaskedPolicy
 from gimbal.records import Part, Task
 
 TASKS = Sudoku(seed=5)
+FORM = "<mask>" * 5 + "13" + "<mask>" * 8 + "2"
+FORMED = replace(TASKS[0], columns={**TASKS[0].columns, "form": FORM, "empty": "<mask>" * 16})
+GIVEN_CELLS = [5, 6, 15]
 PROMPT = [3, 1]
 MASK, END = 3, 2  # of the tiny model: of its vocabulary 0 to 2 are written
 
@@ -68,7 +71,7 @@ def engine_of(policy, **fields):
     return engine
 
 
-def ask(engine, samples, task=TASKS[0], **sampling):
+def ask(engine, samples, task=FORMED, **sampling):
     for sample in samples:
         engine.submit(
             Request(
@@ -108,6 +111,10 @@ SAMPLINGS = [
     {"blocks": (6, 10), "spread": 0.1},
     {"reviews": 2, "keep": 0.95, "spread": 0.1},
     {"reviews": 1, "keep": 0.999, "threshold": 0.4},
+    {"reviews": 2, "keep": 0.95, "spread": 0.1, "threshold": 0.4, "in_place": True, "temperature": 0.7},
+    {"scaffold": "form", "block": 4, "spread": 0.2},
+    {"scaffold": "form", "reviews": 2, "keep": 0.999, "spread": 0.1},
+    {"scaffold": "form", "reviews": 1, "keep": 1.0, "in_place": True, "threshold": 0.4},
 ]
 
 
@@ -157,10 +164,16 @@ def paths(policy, sampling, cells, end=None):
     filled = sum(cell != MASK for cell in cells)
     if filled == len(cells) and sampling.reviews:
         for again, chance in reviews(policy, sampling, cells):
-            left = replace(sampling, reviews=sampling.reviews - 1 if again else 0)
-            after = [MASK if cell in again else token for cell, token in enumerate(cells)]
-            for rest, later in paths(policy, left, after, end):
-                yield (tuple((cell, MASK) for cell in again), *rest), chance * later
+            more = sampling.reviews - 1 if again else 0
+            left = replace(sampling, reviews=more, in_place=sampling.in_place and more > 0)
+            p = probabilities(policy, cells)
+            news = itertools.product(range(MASK), repeat=len(again)) if sampling.in_place else [(MASK,) * len(again)]
+            for new in news:
+                wrote = dict(zip(again, new, strict=True))
+                own = math.prod(p[cell][token] for cell, token in wrote.items()) if sampling.in_place else 1.0
+                after = [wrote.get(cell, token) for cell, token in enumerate(cells)]
+                for rest, later in paths(policy, left, after, end):
+                    yield (tuple(wrote.items()), *rest), chance * own * later
         return
     if filled == len(cells) or (filled and filled % block == 0 and end in cells):
         yield (), 1.0
@@ -185,6 +198,7 @@ def path_of(rollout):
         found.setdefault(at, [])
         if place >= 0:
             found[at].append((place, token))
+    found.pop(GIVEN, None)
     return tuple(map(tuple, found.values()))
 
 
@@ -198,6 +212,9 @@ def path_of(rollout):
         ({"threshold": 0.0, "block": 2}, END),
         ({"max_length": 2, "threshold": 0.5, "spread": 0.3, "reviews": 1, "keep": 0.6}, None),
         ({"max_length": 2, "threshold": 0.0, "reviews": 2, "keep": 0.5}, None),
+        ({"max_length": 2, "threshold": 0.0, "reviews": 1, "keep": 0.5, "spread": 0.3, "in_place": True}, None),
+        ({"max_length": 2, "threshold": 0.0, "reviews": 2, "keep": 0.6, "in_place": True}, None),
+        ({"max_length": 4, "threshold": 0.5, "spread": 0.3, "scaffold": "form"}, None),
     ],
     ids=str,
 )
@@ -205,10 +222,11 @@ def test_texts_are_drawn_as_often_as_all_their_paths_say_and_record_how_likely_t
     policy, count = tiny(end), 2000
     sampling = {"max_length": 3} | sampling
     given = MaskedSampling(**sampling)
-    expected = dict(paths(policy, given, [MASK] * given.max_length, end))
+    begun = [MASK, 1, MASK, MASK] if given.scaffold else [MASK] * given.max_length
+    expected = dict(paths(policy, given, begun, end))
     assert sum(expected.values()) == pytest.approx(1) and len(expected) > 9
     engine = engine_of(policy, slots=1024)
-    task = Task(id="t", prompt="".join(map(str, PROMPT)))
+    task = Task(id="t", prompt="".join(map(str, PROMPT)), columns={"form": "3133"})
     rows = list(drawn(ask(engine, range(count), task=task, **sampling)).values())
     seen = Counter(map(path_of, rows))
     assert seen.keys() <= expected.keys()
@@ -259,7 +277,7 @@ def test_a_written_text_is_recorded_as_if_it_had_been_drawn(policy):
     assert short.token_NS.tolist() == made.token_NS[:, :5].tolist() and short.seen_NS.max() == 5
     with pytest.raises(ValueError, match=r"3 tokens.*max_length=16"):
         policy.written(TASKS[0], row.text[:3], sampling)
-    for other in ({"threshold": 0.5}, {"spread": 0.1}, {"reviews": 1, "blocks": ()}):
+    for other in ({"threshold": 0.5}, {"spread": 0.1}, {"reviews": 1, "blocks": ()}, {"scaffold": "form"}):
         with pytest.raises(ValueError, match=r"which cells a pass commits.*sampling.threshold=0"):
             policy.written(TASKS[0], row.text, replace(sampling, **other))
 
@@ -314,10 +332,77 @@ def test_what_a_review_masks_is_a_decision_and_the_masks_that_follow_it_are_none
     assert policy.pieces(d)[int(review_S.nonzero()[0])] == "?"
 
 
+def test_an_edit_in_place_is_of_the_pass_that_reads_and_its_tokens_count(policy):
+    row = drawn(ask(engine_of(policy), [0], threshold=0.3, spread=0.3, reviews=1, keep=0.9, in_place=True))[0]
+    d = row.decisions
+    review = int((d.place_NS[0] == REVIEW).nonzero()[0])
+    edits_S = torch.arange(row.length) > review
+    assert int(edits_S.sum()) == int(d.remasked_N) > 0 and (d.pass_NS[0, edits_S] == d.pass_NS[0, review]).all()
+    assert (d.token_NS[0] != policy.mask).all() and row.mask_S[edits_S].all() and (row.behavior_S[edits_S] <= 0).all()
+    assert (d.place_NS[0, edits_S] >= 0).all() and row.length <= row.sampling.most
+    masked = drawn(ask(engine_of(policy), [0], threshold=0.3, spread=0.3, reviews=1, keep=0.9))[0].decisions
+    assert int(masked.passes_N) > int(d.passes_N), "what is masked is filled in by passes of its own"
+    place_S, token_S = d.place_NS[0, :review], d.token_NS[0, :review]
+    before = [int(token_S[place_S == cell]) for cell in range(16)]
+    given = policy.prompt(TASKS[0])
+    with torch.no_grad():
+        logits = policy.model(input_ids=torch.tensor([given + before])).logits[0, len(given) :].double()
+    logits[:, policy.mask] = -torch.inf
+    log_p = logits.log_softmax(-1)[d.place_NS[0, edits_S], d.token_NS[0, edits_S]]
+    torch.testing.assert_close(row.behavior_S[edits_S].double(), log_p, atol=1e-5, rtol=0)
+
+
 def test_at_temperature_0_a_review_is_certain_and_no_decision(policy):
     row = drawn(ask(engine_of(policy), [0], temperature=0.0, threshold=0.3, spread=0.3, reviews=1, keep=0.9))[0]
     review_S = row.decisions.place_NS[0] == REVIEW
     assert int(review_S.sum()) == 1 and not row.mask_S[review_S].any() and row.behavior_S[review_S].item() == 0
+
+
+# Cells that the task gave.
+
+
+def test_what_the_task_gives_is_there_from_the_start_stays_and_is_nobodys_decision(policy):
+    for sampling in ({}, {"threshold": 1.0}, *SAMPLINGS[-3:]):
+        for row in drawn(ask(engine_of(policy), range(4), **(sampling | {"scaffold": "form"}))).values():
+            d = row.decisions
+            assert d.place_NS[0, :3].tolist() == GIVEN_CELLS and d.given_NS[0].tolist() == [True] * 3 + [False] * (
+                row.length - 3
+            )
+            assert (d.pass_NS[0, :3] == GIVEN).all() and int(d.pass_NS[0, 3]) == 0 and not row.mask_S[:3].any()
+            assert (row.behavior_S[:3] == 0).all() and [row.text[cell] for cell in GIVEN_CELLS] == ["1", "3", "2"]
+            assert not set(d.place_NS[0, 3:].tolist()) & set(GIVEN_CELLS) and row.length <= row.sampling.most
+            assert int(d.tokens_N) == 16
+    (one,) = drawn(ask(engine_of(policy), [0], threshold=1.0, scaffold="form")).values()
+    assert int(one.decisions.passes_N) == 13, "no pass is spent on what is given"
+    first = one.decisions.states.text_ML[0, 16:]
+    assert (first == policy.mask).nonzero()[:, 0].tolist() == [cell for cell in range(16) if cell not in GIVEN_CELLS]
+    evaluated = policy.evaluate(one.decisions).logprob_NS[0]
+    (gradient,) = torch.autograd.grad(evaluated[:3].sum(), [next(policy.parameters())], allow_unused=True)
+    assert (evaluated[:3] == 0).all() and (gradient is None or not gradient.any())
+
+
+def test_a_scaffold_of_nothing_is_none(policy):
+    for sampling in SAMPLINGS[:-3]:
+        plain = drawn(ask(engine_of(policy), range(3), **sampling))
+        empty = drawn(ask(engine_of(policy), range(3), **sampling, scaffold="empty"))
+        assert all(same(empty[key], row) for key, row in plain.items())
+
+
+def test_an_end_that_is_given_ends_the_text_with_its_own_block_and_no_other():
+    policy = tiny(END)
+    task = Task(id="t", prompt="01", columns={"form": "3333" + f"3{END}"})
+    for row in drawn(ask(engine_of(policy), range(20), task=task, max_length=6, block=2, scaffold="form")).values():
+        wrote = row.decisions.place_NS[0, 1:].sort().values.tolist()
+        assert wrote in ([0, 1], [0, 1, 2, 3], [0, 1, 2, 3, 4]) and row.stop == "stop"
+        assert (END in row.decisions.token_NS[0, 1:].tolist()) or wrote == [0, 1, 2, 3, 4]
+        torch.testing.assert_close(policy.evaluate(row.decisions).logprob_NS[0], row.behavior_S, atol=1e-5, rtol=0)
+
+
+def test_a_scaffold_that_does_not_fit_is_refused_in_a_sentence(policy):
+    for form in (None, "1", "1" * 16, 3):
+        engine = ask(engine_of(policy), [0], task=replace(TASKS[0], columns={"form": form}), scaffold="form")
+        with pytest.raises(ValueError, match=r"sampling\.scaffold=form.*max_length=16 tokens, <mask> for each"):
+            engine.step()
 
 
 # The trainer.
@@ -338,7 +423,15 @@ def test_the_sampler_says_what_the_trainer_says_so_first_ratios_are_exactly_1(po
     assert sequences == int(decisions.passes_N.sum()) and widest == 32
 
 
-@pytest.mark.parametrize("sampling", [*SAMPLINGS[1:3], {"spread": 0.4, "reviews": 2, "keep": 0.6}], ids=str)
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        *SAMPLINGS[1:3],
+        {"spread": 0.4, "reviews": 2, "keep": 0.6},
+        {"spread": 0.4, "reviews": 2, "keep": 0.6, "in_place": True},
+    ],
+    ids=str,
+)
 def test_gradients_go_through_tokens_and_through_the_choice_of_cells(sampling):
     policy = tiny()
     engine = engine_of(policy)
@@ -407,7 +500,9 @@ def test_a_text_is_the_same_whatever_is_drawn_beside_it(policy):
     assert all(same(few[sample], many[sample]) for sample in (5, 13, 2)) and not same(many[0], many[1])
 
 
-@pytest.mark.parametrize("sampling", [{"spread": 0.2}, {"block": 4, "threshold": 0.6}, SAMPLINGS[5]], ids=str)
+@pytest.mark.parametrize(
+    "sampling", [{"spread": 0.2}, {"block": 4, "threshold": 0.6}, SAMPLINGS[5], SAMPLINGS[-2]], ids=str
+)
 def test_an_engine_resumed_at_any_step_goes_on_to_the_same_bits(policy, sampling):
     expected = drawn(ask(engine_of(policy, slots=3), range(5), **sampling))
     whole = ask(engine_of(policy, slots=3), range(5), **sampling)
@@ -473,6 +568,7 @@ def test_samplings_that_are_none_are_refused(policy):
         ({"spread": -0.1}, "spread"),
         ({"keep": 1.5}, "keep"),
         ({"reviews": -1}, "reviews"),
+        ({"in_place": True}, r"in_place=true.*sampling\.reviews=1"),
         ({"reviews": 1, "block": 4}, r"block=4 fills them in by parts: leave one of them out"),
         (
             {"reviews": 1, "max_length": 5, "blocks": (4, 1)},

@@ -65,7 +65,8 @@ from gimbal.policies.commits import MaskedSampling
 from gimbal.policies.planners import MPPI
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.papers.data.dereason_sft import ALL
-from gimbal.rewards.digits import DigitDistance
+from gimbal.rewards.digits import DigitDistance, DigitLikeness
+from gimbal.rewards.exact import ExactAnswer
 from gimbal.rewards.reasoning import ReasoningScore
 from gimbal.rewards.refined_digits import Fidelity
 from gimbal.rewards.shown_digits import UsablePicture
@@ -94,6 +95,8 @@ ADVANTAGE, GRADIENT, REWARD = differs("advantage/std"), differs("grad_norm"), di
 KL = "control/regularisers.0.coef"
 DULL = 10  # a seed whose first groups hold one that is all wrong, which is one in twenty
 BRANCHED = recipes.function("branch_grpo")().sampling
+DRIVEN = recipes.function("reflect_drive")().sampling
+GIVEN = recipes.function("fast_d_drive")().sampling
 UNCLIPPED = ClippedRatio(clip_low=math.inf, clip_high=math.inf)
 FEW = {Transitions: {"minibatch": 32, "learning_starts": 0}}
 BIASED = Imitation(alpha=20.0, better=BetterActions(reconstruction=9.0))  # a coder that learns more of the same actions
@@ -613,6 +616,15 @@ MECHANISMS: dict[str, Mechanism] = {
             sampling=replace(recipes.function("reflective_masking")().sampling, reviews=0)
         ),
     ),
+    "reflect_drive": of(
+        "masked_grpo",
+        prompts=8,
+        sampling=above("reward/remasked/mean").by(sampling=replace(DRIVEN, reviews=0, in_place=False)),
+        in_place=differs("reward/speed/mean").by(sampling=replace(DRIVEN, in_place=False)),
+    ),
+    "fast_d_drive": of(
+        "reflect_drive", prompts=8, sampling=differs("reward/speed/mean").by(sampling=replace(GIVEN, scaffold=""))
+    ),
     "edit_r2": of("streams", filters=above("drops/decisions/Unspoilt")),
     "flow_bp": of("draft", update=GRADIENT),
     "refl": of("draft", update=below("reward_gradient/steps", 1.5)),
@@ -1021,6 +1033,11 @@ MECHANISMS: dict[str, Mechanism] = {
     "streams": of("diffusion_nft", workflow=differs("reward/log_p/mean").by(workflow=Streamed(past=RealSamples()))),
     "target_decoupling": of("ppo", regularisers__critic=differs("value/loss")),
     "thinkrl_edit": of("grpo", advantage=below("chain_frac")),
+    "thinkrl_pictures": of(
+        "unigrpo",
+        rewards=differs("chain_frac").by(rewards=(DigitLikeness(name="picture"), ExactAnswer(name="words"))),
+        advantage=below("chain_frac"),
+    ),
     "terminal": of(
         "grpo",
         workflow=above("tool/calls", 0.5).by(workflow=SILENT),

@@ -16,7 +16,7 @@ from gimbal.engines.precision import Precision
 from gimbal.engines.stepwise import AbstractStepwise
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.commits import REVIEW, WHERE, Commits, MaskedSampling, choice, chosen, doubt, reviewed
+from gimbal.policies.commits import GIVEN, REVIEW, WHERE, Commits, MaskedSampling, choice, chosen, doubt, reviewed
 from gimbal.policies.masked import MaskedPolicy, told
 from gimbal.records import AbstractSampling, Part, Rollout
 
@@ -47,23 +47,29 @@ class LiveText:
         return self.passes > 0
 
     @property
-    def filled(self) -> int:
-        return len(self.cells) - self.cells.count(self.policy.mask)
+    def front(self) -> int:
+        """The first masked cell, behind the last where none is."""
+        return self.cells.index(self.policy.mask) if self.policy.mask in self.cells else len(self.cells)
 
     @property
     def sees(self) -> int:
         """Cells that its next pass sees."""
-        return self.sampling.seen(self.filled)
+        return self.sampling.seen(self.front)
+
+    @property
+    def given(self) -> list[int]:
+        """Cells that the task gave."""
+        return [cell for cell, at in zip(self.place, self.at, strict=True) if at == GIVEN]
 
     @property
     def ends(self) -> bool:
         """Whether it holds an end-of-text token."""
-        return self.policy.end in self.cells
+        return self.policy.end in self.cells[: self.front]
 
     @property
     def full(self) -> bool:
-        filled = self.filled
-        return filled == len(self.cells) or (self.begun and self.ends and filled == self.seen[-1])
+        front = self.front
+        return front == len(self.cells) or (self.begun and self.ends and front >= self.seen[-1])
 
     @property
     def done(self) -> bool:
@@ -84,6 +90,13 @@ class LiveText:
         self.seen.append(seen)
         if place >= 0:
             self.cells[place] = token
+
+    def give(self, version: int) -> None:
+        """Record the cells that the task gave, ahead of its first pass."""
+        given = [] if self.begun else [cell for cell, token in enumerate(self.cells) if token != self.policy.mask]
+        for cell in given:
+            self.decide(cell, self.cells[cell], 0.0, version, seen=len(self.cells), counts=False)
+            self.at[-1] = GIVEN
 
     def rollout(self, stop: str) -> Rollout:
         place_S = torch.tensor(self.place)
@@ -133,11 +146,13 @@ class UnmaskingEngine(AbstractStepwise[LiveText, MaskedPolicy]):
             sampling=sampling,
             policy=self._policy,
             prompt=self._policy.prompt(request.task),
-            cells=[self._policy.mask] * sampling.max_length,
+            cells=self._policy.cells(request.task, sampling),
         )
 
     def advance(self, live: Sequence[LiveText]) -> None:
         """The next forward pass of each."""
+        for text in live:
+            text.give(self._version)
         seen = [text.sees for text in live]
         width_M = torch.tensor([len(text.prompt) + n for text, n in zip(live, seen, strict=True)])
         text_ML = torch.full((len(live), int(width_M.max())), 0)
@@ -149,10 +164,12 @@ class UnmaskingEngine(AbstractStepwise[LiveText, MaskedPolicy]):
             start, end = len(text.prompt), len(text.prompt) + n
             text_ML[m, :end] = torch.tensor([*text.prompt, *text.cells[:n]])
             asked_ML[m, start:end] = (text_ML[m, start:end] == self._policy.mask) | reviews_M1[m]
+            asked_ML[m, [start + cell for cell in text.given if cell < n]] = False
             drawn = torch.from_numpy(philox("unmask", *text.request.stream, text.passes).random(2 * n + 1))
             first_u_M[m], uniform_ML[:, m, start:end] = drawn[0], drawn[1:].view(2, n)
         temperature_M = torch.tensor([text.sampling.temperature for text in live])
-        parts = (text_ML, width_M, asked_ML, reviews_M1[:, 0], uniform_ML[1], temperature_M)
+        keeps_M = torch.tensor([not text.sampling.in_place for text in live]) & reviews_M1[:, 0]
+        parts = (text_ML, width_M, asked_ML, reviews_M1[:, 0], keeps_M, uniform_ML[1], temperature_M)
         token_ML, logprob_ML, confidence_ML = self._read(*(part.to(self.device) for part in parts))
         filling, reading = (np.flatnonzero(reviews_M1[:, 0].numpy() == is_review).tolist() for is_review in (0, 1))
         where_F, order = _cells(
@@ -177,7 +194,10 @@ class UnmaskingEngine(AbstractStepwise[LiveText, MaskedPolicy]):
             text, start = live[m], len(live[m].prompt)
             text.decide(REVIEW, 0, review, self._version, seen=seen[m], counts=bool(text.spread))
             for place in places:
-                text.decide(place - start, self._policy.mask, 0.0, self._version, seen=seen[m], counts=False)
+                new, logprob = int(token_ML[m, place]), float(logprob_ML[m, place])
+                if keeps_M[m]:
+                    new, logprob = self._policy.mask, 0.0
+                text.decide(place - start, new, logprob, self._version, seen=seen[m], counts=text.sampling.in_place)
         for text in live:
             text.passes += 1
 
@@ -187,18 +207,22 @@ class UnmaskingEngine(AbstractStepwise[LiveText, MaskedPolicy]):
         width_M: Tensor,
         asked_ML: Tensor,
         reviews_M: Tensor,
+        keeps_M: Tensor,
         uniform_ML: Tensor,
         temperature_M: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The token of each cell asked for, its log-probability and its confidence. Logits stay where the network is."""
+        """The token of each cell asked for (its own where the row ``keeps`` it), its log-probability, and the cell's confidence.
+        Logits stay where the network is."""
         token_ML, logprob_ML = torch.zeros_like(text_ML), torch.zeros_like(text_ML, dtype=torch.float32)
         confidence_ML = torch.zeros_like(logprob_ML)
         for row_K, place_K, logits_KV in self._policy.read(text_ML, width_M, asked_ML):
-            at, temperature_K, own_K = (row_K, place_K), temperature_M[row_K], reviews_M[row_K]
-            token_ML[at] = drawn_K = text_ML[at].where(own_K, _drawn(logits_KV, uniform_ML[at], temperature_K))
+            at, temperature_K, reviews_K = (row_K, place_K), temperature_M[row_K], reviews_M[row_K]
+            own_K = text_ML[at]
+            token_ML[at] = drawn_K = own_K.where(keeps_M[row_K], _drawn(logits_KV, uniform_ML[at], temperature_K))
             for temperature in temperature_K.unique().tolist():  # as the trainer evaluates it: at one temperature
                 these_K = temperature_K == temperature
-                found = told(logits_KV[these_K], drawn_K[these_K], own_K[these_K], temperature or 1.0, False)
+                drawn, own, reviews = drawn_K[these_K], own_K[these_K], reviews_K[these_K]
+                found = told(logits_KV[these_K], drawn, own, reviews, temperature or 1.0, False)
                 logprob_ML[row_K[these_K], place_K[these_K]] = found[0]
                 confidence_ML[row_K[these_K], place_K[these_K]] = found[1]
         return token_ML.cpu(), logprob_ML.cpu(), confidence_ML.cpu()

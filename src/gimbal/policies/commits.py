@@ -15,6 +15,7 @@ from gimbal.records import AbstractDecisions, AbstractSampling
 
 WHERE = -1  # in the place of a cell: the decision chose which cells to commit
 REVIEW = -2  # and here, which cells of a full text to mask again
+GIVEN = -1  # the pass of a cell that the task gave: before all passes
 MOST_REVIEWS = 64
 
 
@@ -34,7 +35,9 @@ class States:
 class Commits(AbstractDecisions):
     """N rows of S decisions, in the order of their forward passes: decision s writes token ``token_NS`` into cell ``place_NS``, or
     (WHERE) has chosen which cells are committed in this pass; the cell that was drawn first then follows it. REVIEW has read a full
-    text and chosen which cells are masked again: each of them follows it, with the mask as its token.
+    text and chosen which cells are masked again, or written anew: each of them follows it, with the mask or a token as its token.
+
+    Cells that the task gave come first, with GIVEN for their pass: nobody decided them, so they have no log-probability.
 
     A state is the prompt and the first ``seen_NS`` cells, masked where no earlier pass wrote. All states follow from what was written,
     so each decision can be evaluated at the very state in which it was made. Rows are padded on the right.
@@ -65,13 +68,18 @@ class Commits(AbstractDecisions):
     @property
     def begins_NS(self) -> Bool[Tensor, "N S"]:
         """The first decision of each pass."""
-        before_NS = nn.functional.pad(self.pass_NS[:, :-1], (1, 0), value=-1)
+        before_NS = nn.functional.pad(self.pass_NS[:, :-1], (1, 0), value=GIVEN)
         return self.there_NS & (self.pass_NS != before_NS)
 
     @property
     def cell_NS(self) -> Bool[Tensor, "N S"]:
         """Decisions that wrote a cell, or masked it again."""
-        return self.there_NS & (self.place_NS >= 0)
+        return self.there_NS & (self.place_NS >= 0) & (self.pass_NS != GIVEN)
+
+    @property
+    def given_NS(self) -> Bool[Tensor, "N S"]:
+        """Cells that the task gave."""
+        return self.there_NS & (self.pass_NS == GIVEN)
 
     @property
     def wrote_NS(self) -> Bool[Tensor, "N S"]:
@@ -80,8 +88,10 @@ class Commits(AbstractDecisions):
 
     @property
     def remasked_N(self) -> Int[Tensor, " N"]:
-        """Cells that were masked again, each as often as it was."""
-        return (self.cell_NS & (self.token_NS == self.mask)).sum(-1)
+        """Cells that reviews masked again or wrote anew, each as often as they did."""
+        at_S = torch.arange(self.shape[1], device=self.length_N.device)
+        begun_NS = (at_S * self.begins_NS).cummax(-1).values
+        return (self.cell_NS & (self.place_NS.gather(1, begun_NS) == REVIEW)).sum(-1)
 
     @property
     def passes_N(self) -> Int[Tensor, " N"]:
@@ -116,18 +126,23 @@ class Commits(AbstractDecisions):
         cell_MT = self._cells(row_M, pass_M, last_NS)
         width_M = prompt_M + seen_M
         at_L = torch.arange(int(width_M.max()), device=row_M.device)
-        cell_ML = cell_MT.gather(1, (at_L - prompt_M[:, None]).clamp(0, cell_MT.shape[1] - 1))
+        inner_ML = (at_L - prompt_M[:, None]).clamp(0, cell_MT.shape[1] - 1)
+        cell_ML = cell_MT.gather(1, inner_ML)
         asked_ML = self.prompt_NP[row_M].gather(1, at_L.clamp(max=self.prompt_NP.shape[1] - 1).expand(len(row_M), -1))
         inside_ML = at_L >= prompt_M[:, None]
         text_ML = cell_ML.where(inside_ML, asked_ML)
         seen_ML = inside_ML & (at_L < width_M[:, None])
+        row_D, step_D = self.given_NS.nonzero(as_tuple=True)
+        given_NT = torch.zeros(self.shape[0], cell_MT.shape[1], dtype=torch.bool, device=row_M.device)
+        given_NT[row_D, self.place_NS[row_D, step_D]] = True
+        given_ML = given_NT[row_M].gather(1, inner_ML)
         return States(
             row_M=row_M,
             first_M=first_M,
             text_ML=text_ML,
             width_M=width_M,
             masked_ML=seen_ML & (text_ML == self.mask),
-            reviewed_ML=seen_ML & (self.place_NS[row_M, first_M] == REVIEW)[:, None],
+            reviewed_ML=seen_ML & (self.place_NS[row_M, first_M] == REVIEW)[:, None] & ~given_ML,
         )
 
     @property
@@ -140,8 +155,9 @@ class Commits(AbstractDecisions):
     ) -> Int[Tensor, "M T"]:
         """The cells of these rows before these passes, with ``last_NS`` for what the pass right before wrote."""
         cell_MT = torch.full((len(row_M), int(self.seen_NS.max())), self.mask, device=row_M.device)
+        holds_NS = self.cell_NS | self.given_NS
         for s in range(self.shape[1]):
-            known_M = self.cell_NS[row_M, s] & (self.pass_NS[row_M, s] < pass_M)
+            known_M = holds_NS[row_M, s] & (self.pass_NS[row_M, s] < pass_M)
             place_M1 = self.place_NS[row_M, s].clamp(min=0)[:, None]
             newest_M = self.pass_NS[row_M, s] == pass_M - 1
             token_M1 = last_NS[row_M, s].where(newest_M, self.token_NS[row_M, s])[:, None]
@@ -156,10 +172,10 @@ class Commits(AbstractDecisions):
         """The row that would be recorded if these tokens were drawn: each block in one pass, which sees all before it (teacher
         forcing), no more of them than ``max_length``. ValueError where the sampling would not write whole blocks: a given text does not
         say which cells came first."""
-        if sampling.threshold > 0 or sampling.spread or sampling.reviews:
+        if sampling.threshold > 0 or sampling.spread or sampling.reviews or sampling.scaffold:
             raise ValueError(
                 "a written text does not say which cells a pass commits, unless it commits whole blocks: set sampling.threshold=0 "
-                "sampling.spread=0 sampling.reviews=0"
+                'sampling.spread=0 sampling.reviews=0 sampling.scaffold=""'
             )
         if len(tokens) < sampling.max_length:
             raise ValueError(
@@ -237,6 +253,14 @@ class MaskedSampling(AbstractSampling):
     the whole text, gives to each cell's own token: those below ``keep`` or, with ``spread`` > 0, each with probability
     sigmoid((keep - probability) / spread), as one decision. They are then filled in as before, at the confidences that the rest of
     the text gives them. A review that masks nothing is the last. ``reviews`` 0 writes each cell once.
+
+    With ``in_place`` a review masks nothing: each cell that it would mask gets a token at once, drawn from the network's distribution
+    at that cell, given the whole text as it was (the token-to-token edits of ReflectDrive-2, arXiv:2605.04647). An edit then costs one
+    pass.
+
+    ``scaffold`` names a column of the tasks with a text of ``max_length`` tokens, in which the tokenizer's mask stands for the cells to
+    write. The others are there from the start, and stay: no pass is spent on them, and they have no log-probability (the frozen
+    structure of Fast-dDrive, arXiv:2605.23163). "" gives none.
     """
 
     max_length: int = 64
@@ -245,7 +269,9 @@ class MaskedSampling(AbstractSampling):
     spread: float = 0.0
     reviews: int = 0
     keep: float = 0.5
+    in_place: bool = False
     blocks: tuple[int, ...] = ()
+    scaffold: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -273,6 +299,10 @@ class MaskedSampling(AbstractSampling):
                 f"sampling.reviews={self.reviews} reads whole texts again, and sampling.{parts} fills them in by parts: leave one of "
                 "them out"
             )
+        if self.in_place and not self.reviews:
+            raise ValueError(
+                "sampling.in_place=true is about reviews, and sampling.reviews is 0: set sampling.reviews=1, or leave it out"
+            )
         if not 0 <= self.spread <= 100:
             raise ValueError(
                 f"sampling.spread is {self.spread}; it must be 0 (cells are not drawn), or above and at most 100"
@@ -287,10 +317,10 @@ class MaskedSampling(AbstractSampling):
         """Decisions of a rollout: its tokens, and with ``spread`` as many choices of cells, one for each pass; and each review may mask
         all of them again."""
         once = self.max_length * (2 if self.spread else 1)
-        return once + self.reviews * (1 + self.max_length + once)
+        return once + self.reviews * (1 + self.max_length + (0 if self.in_place else once))
 
     def seen(self, done: int) -> int:
-        """The cells that a pass sees where the first ``done`` are committed: up to the end of the next block."""
+        """The cells that a pass sees where the first ``done`` are filled: up to the end of the next block."""
         if self.blocks:
             return min(self.max_length, next((end for end in accumulate(self.blocks) if end > done), self.max_length))
         block = self.block or self.max_length

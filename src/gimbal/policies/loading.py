@@ -19,7 +19,7 @@ TOKENIZERS = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.tiktoken")  # 
 TINY, AGENT, PLAYER, TEACHER = "gimbal-tiny", "gimbal-tiny-agent", "gimbal-tiny-player", "gimbal-tiny-teacher"
 MEMORY, LEDUC = "gimbal-tiny-memory", "gimbal-tiny-leduc"
 SHIPPED = (TINY, AGENT, PLAYER, TEACHER, MEMORY, LEDUC)  # the causal language models in the package
-MASKED, SCALES = "gimbal-sudoku", "gimbal-scales"  # and the masked ones
+MASKED, SCALES, ROUTES = "gimbal-sudoku", "gimbal-scales", "gimbal-routes"  # and the masked ones
 HUB_SECONDS = 10.0  # to wait for the Hub
 
 

@@ -15,7 +15,7 @@ from gimbal import durable
 from gimbal.policies import exact, prompts
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
 from gimbal.policies.commits import FILLED, REVIEW, WHERE, Commits, MaskedSampling, choice, chosen, doubt, reviewed
-from gimbal.policies.loading import MASKED, SCALES, check_files, read
+from gimbal.policies.loading import MASKED, ROUTES, SCALES, check_files, read
 from gimbal.records import AbstractDecisions, Task
 
 STAGGERED = ("exposed_NS", "staggered_NS")
@@ -49,6 +49,20 @@ class MaskedPolicy(AbstractPolicy):
 
     def prompt(self, task: Task) -> list[int]:
         return prompts.encoded(task, self.tokenizer, None, exact.name_of(self.model))
+
+    def cells(self, task: Task, sampling: MaskedSampling) -> list[int]:
+        """What a text begins as: masked, but for the cells of its scaffold."""
+        if not sampling.scaffold:
+            return [self.mask] * sampling.max_length
+        given = task.columns.get(sampling.scaffold)
+        ids = self.tokenizer.encode(given, add_special_tokens=False) if isinstance(given, str) else []
+        if len(ids) != sampling.max_length or self.mask not in ids:
+            raise ValueError(
+                f"sampling.scaffold={sampling.scaffold} names a column with a text of sampling.max_length={sampling.max_length} "
+                f"tokens, {self.tokenizer.mask_token} for each that is to be written, and that of task {task.id} is {given!r:.60} "
+                f"({len(ids)} tokens)"
+            )
+        return ids
 
     def accepts(self, task: Task, length: int) -> str:
         asked, most = len(self.prompt(task)), self.model.config.max_position_embeddings
@@ -104,12 +118,15 @@ class MaskedPolicy(AbstractPolicy):
         # A review reads what the cells hold.
         own_ML = states.text_ML.where(states.reviewed_ML, 0)
         target_ML = own_ML.index_put(at_D, decisions.token_NS[wrote_NS])
-        committed_ML = torch.zeros_like(states.masked_ML).index_put(at_D, torch.ones_like(at_D[0], dtype=torch.bool))
-        cleared_NS = decisions.cell_NS & ~wrote_NS
-        at_C = (state_NS[cleared_NS], (decisions.prompt_N[:, None] + decisions.place_NS)[cleared_NS])
-        remasked_ML = torch.zeros_like(committed_ML).index_put(at_C, torch.ones_like(at_C[0], dtype=torch.bool))
+        changed_NS = decisions.cell_NS
+        at_C = (state_NS[changed_NS], (decisions.prompt_N[:, None] + decisions.place_NS)[changed_NS])
+        changed_ML = torch.zeros_like(states.masked_ML).index_put(at_C, torch.ones_like(at_C[0], dtype=torch.bool))
         found = [
-            (state_K, place_K, *told(logits_KV, target_ML[at], states.reviewed_ML[at], temperature, bool(columns)))
+            (
+                state_K,
+                place_K,
+                *told(logits_KV, target_ML[at], own_ML[at], states.reviewed_ML[at], temperature, bool(columns)),
+            )
             for state_K, place_K, logits_KV in self.read(
                 states.text_ML, states.width_M, states.masked_ML | states.reviewed_ML
             )
@@ -135,12 +152,12 @@ class MaskedPolicy(AbstractPolicy):
         first_WL, gate_WL = choice(
             spread_out(confidence_K)[state_W], masked_WL, decisions.threshold_N[row_W], decisions.spread_N[row_W]
         )
-        where_W = chosen(first_WL, gate_WL, masked_WL, first_W, committed_ML[state_W])
+        where_W = chosen(first_WL, gate_WL, masked_WL, first_W, changed_ML[state_W])
         drawn_NS = decisions.there_NS & (decisions.place_NS == REVIEW) & (decisions.spread_N > 0)[:, None]
         state_R, seen_RL = state_NS[drawn_NS], states.reviewed_ML[state_NS[drawn_NS]]
         row_R = drawn_NS.nonzero(as_tuple=True)[0]
         doubt_RL = doubt(spread_out(confidence_K)[state_R], decisions.keep_N[row_R], decisions.spread_N[row_R])
-        review_R = reviewed(doubt_RL, seen_RL, remasked_ML[state_R])
+        review_R = reviewed(doubt_RL, seen_RL, changed_ML[state_R])
         logprob_NS = scatter(spread_out(logprob_K), where_W, review_R)
         if not columns:
             return Evaluation(logprob_NS=logprob_NS)
@@ -195,16 +212,17 @@ class MaskedPolicy(AbstractPolicy):
 def told(
     logits_KV: Float[Tensor, "K V"],
     token_K: Int[Tensor, " K"],
-    own_K: Bool[Tensor, " K"],
+    own_K: Int[Tensor, " K"],
+    reviewed_K: Bool[Tensor, " K"],
     temperature: float,
     entropy: bool,
 ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"], Float[Tensor, " K"], Int[Tensor, " K"]]:
     """(log-probability of each token, confidence, entropy if asked for, likeliest token). The confidence is the largest probability at
-    temperature 1, or that of the cell's ``own`` token."""
+    temperature 1 or, where a text is reviewed, that of the cell's ``own`` token."""
     drawn_KV = (logits_KV / temperature).log_softmax(-1)
     logprob_K = drawn_KV.gather(-1, token_K[:, None])[:, 0]
     p_KV = logits_KV.softmax(-1)
-    confidence_K = p_KV.gather(-1, token_K[:, None])[:, 0].where(own_K, p_KV.amax(-1))
+    confidence_K = p_KV.gather(-1, own_K[:, None])[:, 0].where(reviewed_K, p_KV.amax(-1))
     entropy_K = torch.special.entr(drawn_KV.exp()).sum(-1) if entropy else torch.zeros_like(logprob_K)
     return logprob_K, confidence_K, entropy_K, logits_KV.argmax(-1)
 
@@ -227,7 +245,8 @@ def gate_entropy(gate_ML: Float[Tensor, "M L"]) -> Float[Tensor, "M L"]:
 class MaskedLM(AbstractPolicySpec):
     """A directory with a masked language model of transformers (AutoModelForMaskedLM: BERT, RoBERTa, ModernBERT ...) and its tokenizer,
     or one that ships with the package: ``gimbal-sudoku`` fills in grids of 4 x 4 (Sudoku), ``gimbal-scales`` draws digits of a class
-    (Conditions) in 2 x 2, 4 x 4 and 8 x 8 pixels, one after the other (MaskedSampling(blocks=...)).
+    (Conditions) in 2 x 2, 4 x 4 and 8 x 8 pixels, one after the other (MaskedSampling(blocks=...)), ``gimbal-routes`` plans routes over
+    grids of 5 x 5 (GridRoutes), and was taught to edit them.
 
     The response is a row of masked cells behind the prompt, which the network fills in over several forward passes (MaskedSampling).
     ``fresh`` keeps architecture and tokenizer, and initialises the weights from the run's seed. ``batch`` states go through the network
@@ -235,7 +254,7 @@ class MaskedLM(AbstractPolicySpec):
     """
 
     family: ClassVar[Family] = FILLED
-    shipped: ClassVar[tuple[str, ...]] = (MASKED, SCALES)
+    shipped: ClassVar[tuple[str, ...]] = (MASKED, SCALES, ROUTES)
 
     model: str = MASKED
     fresh: bool = False

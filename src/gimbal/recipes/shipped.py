@@ -14,6 +14,7 @@ SHIPPED = dict.fromkeys(loading.SHIPPED, "demo")
 SHIPPED |= {
     loading.MASKED: "masked_grpo",
     loading.SCALES: "next_scale",
+    loading.ROUTES: "reflect_drive",
     diffusers.DIGITS: "flow_grpo",
     diffusers.DIFFUSED: "ddpo",
 }

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
-import torch
 from torch import Tensor
 
+from gimbal.ops.png import png
 from gimbal.ops.scales import pictured
 from gimbal.policies.commits import Commits, MaskedSampling
 from gimbal.records import Episode, Group, Rollout, TrainBatch
@@ -120,12 +118,12 @@ def picture(rollout: Rollout) -> str | None:
     made none."""
     made = rollout.decisions
     if _images(made):
-        return _png(made.sample_ND[:1], PICTURE)
+        return png(made.sample_ND[:1], PICTURE)
     scales = rollout.sampling.blocks if isinstance(rollout.sampling, MaskedSampling) else ()
     if len(scales) < 2 or not isinstance(made, Commits) or (finest_D := pictured(rollout.text[-scales[-1] :])) is None:
         return None
     side = math.isqrt(scales[-1])
-    return _png(finest_D.reshape(1, 1, side, side), PICTURE) if side * side == len(finest_D) else None
+    return png(finest_D.reshape(1, 1, side, side), PICTURE) if side * side == len(finest_D) else None
 
 
 def strip(rollout: Rollout) -> str | None:
@@ -136,7 +134,7 @@ def strip(rollout: Rollout) -> str | None:
         return None
     length = rollout.length
     shown = sorted({round(place * length / (FRAMES - 1)) for place in range(FRAMES)})
-    return _png(made.state_NXD[0, shown], FRAME)
+    return png(made.state_NXD[0, shown], FRAME)
 
 
 def point(rollout: Rollout) -> list[float] | None:
@@ -173,18 +171,6 @@ def filled(rollout: Rollout, pieces: Sequence[str]) -> list[str] | None:
 
 def _images(made: object) -> TypeGuard[_Made]:
     return isinstance(made, _Made) and made.sample_ND.ndim == 4 and made.sample_ND.shape[1] in (1, 3)
-
-
-def _png(image_KCHW: Tensor, most: int) -> str:
-    """A row of images with values from -1 to 1, as a data: URL."""
-    from PIL import Image  # late: installed only with image models
-
-    pixels_CHW = torch.cat([*((image_KCHW.float() + 1) * 127.5).clamp(0, 255).round().byte()], -1)
-    pixels_HWC = pixels_CHW.permute(1, 2, 0).contiguous().cpu().numpy()
-    image = Image.fromarray(pixels_HWC[..., 0] if pixels_HWC.shape[-1] == 1 else pixels_HWC)
-    image.thumbnail((most * len(image_KCHW), most))
-    image.save(file := io.BytesIO(), "PNG")
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def _unless_zero(column_S: Tensor | None) -> list[int] | None:

@@ -8,7 +8,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
@@ -28,19 +28,34 @@ class JudgeError(Exception):
         self.reason = reason
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pictured:
+    """A question that shows pictures: data: URLs of PNGs, all of them between any two of its ``texts``."""
+
+    texts: tuple[str, ...]
+    pictures: tuple[str, ...]
+
+    @property
+    def content(self) -> list[dict[str, Any]]:
+        """As the content of a message in OpenAI's API."""
+        shown = [{"type": "image_url", "image_url": {"url": picture}} for picture in self.pictures]
+        said = [[{"type": "text", "text": text}] if text else [] for text in self.texts]
+        return said[0] + [part for own in said[1:] for part in (*shown, *own)]
+
+
 class AbstractJudge(AbstractPart, ABC):
     """A question -> an answer (text, or a number). Called from several threads; raises JudgeError if there is none."""
 
     @abstractmethod
-    def __call__(self, question: str) -> Any: ...
+    def __call__(self, question: str | Pictured) -> Any: ...
 
 
-Asked = AbstractJudge | Callable[[str], Any]
+Asked = AbstractJudge | Callable[[Any], Any]
 
 
 def ask(
     judge: Asked,
-    questions: Sequence[str],
+    questions: Sequence[str | Pictured],
     *,
     name: str = "judge",
     threads: int = 8,
@@ -54,7 +69,7 @@ def ask(
     """
     waiting: SimpleQueue[int] = SimpleQueue()
     answers: dict[int, Any] = {}
-    first: dict[str, int] = {}  # where each question is asked first
+    first: dict[str | Pictured, int] = {}  # where each question is asked first
     places = [first.setdefault(question, place) if once else place for place, question in enumerate(questions)]
     unique = sorted(set(places))
     for place in unique:
@@ -84,7 +99,7 @@ def ask(
     return [found[place] if place in found else NoVerdict(f"{name}_timeout") for place in places]
 
 
-def _answer(judge: Asked, question: str, name: str) -> Any:
+def _answer(judge: Asked, question: str | Pictured, name: str) -> Any:
     try:
         return judge(question)
     except JudgeError as error:

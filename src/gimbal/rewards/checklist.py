@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from gimbal.records import Group
-from gimbal.rewards.asking import fill
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.judge import JudgeScore
 
@@ -19,8 +18,9 @@ class Checklist(AbstractReward):
     """The share of many small checks that pass, instead of one grade; tasks can add their own (ThinkRL-Edit, arXiv:2601.03467).
 
     r = satisfied / items. The items are those of ``items`` that apply, and the entries of the task's column ``column``: regular
-    expressions to find in the completion or, with a ``judge``, questions that fill {item} in its template. An item is satisfied if it
-    scores at least ``threshold``. Not applicable without any item. If a verdict is missing, the rollout has no score.
+    expressions to find in the completion or, with a ``judge``, questions that fill {item} in its template, which may show the {picture}
+    that was made. An item is satisfied if it scores at least ``threshold``. Not applicable without any item. If a verdict is missing,
+    the rollout has no score.
 
     - one item: that item's verdict, 0 or 1.
     - every item gives all rollouts the same verdict: no advantage in any group.
@@ -66,9 +66,7 @@ class Checklist(AbstractReward):
         if self.judge is None:
             return [[self._found(entry, rollout.text) for rollout in group.rollouts] for entry in entries]
         asked = [replace(task, columns={**task.columns, "item": entry}) for entry in entries]
-        questions = [
-            fill(self.judge.template, one, {"completion": rollout.text}) for one in asked for rollout in group.rollouts
-        ]
+        questions = [self.judge.question(one, episode) for one in asked for episode in group.episodes]
         verdicts, size = self.judge.verdicts(questions), len(group.rollouts)
         return [verdicts[start : start + size] for start in range(0, len(verdicts), size)]
 

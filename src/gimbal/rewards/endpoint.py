@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gimbal.rewards.asking import AbstractJudge, JudgeError
+from gimbal.rewards.asking import AbstractJudge, JudgeError, Pictured
 
 REPLY_BYTES = 1 << 22
 LONGEST_PAUSE = 30.0
@@ -32,6 +32,7 @@ _OPENER = urllib.request.build_opener(_Stay)
 @dataclass(frozen=True, kw_only=True)
 class Endpoint(AbstractJudge):
     """Sends the question as the user's message to POST {base_url}/chat/completions; the answer is the text of the first choice.
+    Pictures go along as ``image_url`` parts.
 
     vLLM, SGLang, llama.cpp, Ollama and hosted services speak this. The key is read from the environment variable ``key_variable`` at
     every question and never saved; "" sends none. ``options`` are merged into the request's body and override it.
@@ -63,7 +64,7 @@ class Endpoint(AbstractJudge):
                 "at least, a time above 0, a pause of 0 or above"
             )
 
-    def __call__(self, question: str) -> str:
+    def __call__(self, question: str | Pictured) -> str:
         for attempt in range(1, self.attempts + 1):
             try:
                 return self._attempt(question)
@@ -74,11 +75,14 @@ class Endpoint(AbstractJudge):
                 time.sleep(min(wait, LONGEST_PAUSE))
         raise AssertionError("the last attempt returns or raises")
 
-    def _attempt(self, question: str) -> str:
+    def _attempt(self, question: str | Pictured) -> str:
         messages = [{"role": "system", "content": self.system}] if self.system else []
         body = {
             "model": self.model,
-            "messages": [*messages, {"role": "user", "content": question}],
+            "messages": [
+                *messages,
+                {"role": "user", "content": question if isinstance(question, str) else question.content},
+            ],
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
             **self.options,

@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gimbal.records import Group
-from gimbal.rewards.asking import Asked, ask, fill
+from gimbal.records import Episode, Group, Task
+from gimbal.rewards.asking import Asked, Pictured, ask, fill
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.endpoint import Endpoint
+from gimbal.rewards.samples import making, pictures
 from gimbal.rewards.scoring import NoVerdict
+
+PICTURE = "{picture}"  # in a template
 
 TEMPLATE = """Rate how well the response answers the task, from 0 (useless) to 10 (perfect).
 
@@ -32,7 +35,9 @@ class JudgeScore(AbstractReward):
     """A judge's score of every rollout, mapped from ``low`` to ``high`` onto 0 to 1; the judge is a language model or any function of a
     text.
 
-    ``judge`` receives ``template`` with {prompt}, {completion}, {answer} and the task's columns filled in. ``pattern`` finds the score
+    ``judge`` receives ``template`` with {prompt}, {completion}, {answer} and the task's columns filled in. Where it has {picture}, the
+    sample that the rollout made is shown there as a PNG, of a stream all of its blocks: an Endpoint sends it to a model that sees, and
+    a function is given a ``Pictured``. ``pattern`` finds the score
     in its reply: the last match counts, by ``words`` (ignoring case) or as a number. A number returned by a judge is used as is; None
     means not applicable. ``threads`` questions are asked at a time, equal ones once; each may take ``timeout`` seconds, including all
     attempts.
@@ -70,15 +75,19 @@ class JudgeScore(AbstractReward):
             )
 
     def __call__(self, group: Group) -> list[float | None]:
-        return self.verdicts(
-            [fill(self.template, group.task, {"completion": rollout.text}) for rollout in group.rollouts]
-        )
+        return self.verdicts([self.question(group.task, episode) for episode in group.episodes])
 
-    def verdicts(self, questions: Sequence[str]) -> list[float | None]:
+    def question(self, task: Task, episode: Episode) -> str | Pictured:
+        """What the judge is asked about an episode."""
+        # The parts around pictures are filled in apart, so that no text of the policy's can stand for one.
+        texts = [fill(part, task, {"completion": episode.last.text}) for part in self.template.split(PICTURE)]
+        return texts[0] if len(texts) == 1 else Pictured(texts=tuple(texts), pictures=tuple(pictures(making(episode))))
+
+    def verdicts(self, questions: Sequence[str | Pictured]) -> list[float | None]:
         """The score for each question; a NoVerdict where there is none."""
         return [self.read(answer) for answer in self.replies(questions)]
 
-    def replies(self, questions: Sequence[str]) -> list[Any]:
+    def replies(self, questions: Sequence[str | Pictured]) -> list[Any]:
         """The judge's raw reply to each question; a NoVerdict where there is none."""
         return ask(self.judge, questions, name=self.name, threads=self.threads, timeout=self.timeout)
 

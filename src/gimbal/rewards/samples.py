@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gimbal.config.own import told
+from gimbal.ops.png import png
 from gimbal.ops.scales import pictured
-from gimbal.records import Group, Rollout
+from gimbal.records import Episode, Group, Rollout
 from gimbal.rewards.base import AbstractReward
 
 NO_LABEL = -1
@@ -51,6 +53,30 @@ def _finished(rollout: Rollout) -> Float[Tensor, " D"] | None:
     return pictured(rollout.text[-int(made.last_N[0]) :]) if isinstance(made, _Spelled) else None
 
 
+def making(episode: Episode) -> list[Rollout]:
+    """The rows of an episode that made a sample; all of them where none did."""
+    return [row for row in episode.rows if isinstance(row.decisions, _Made)] or list(episode.rows)
+
+
+def pictures(rollouts: Sequence[Rollout]) -> list[str]:
+    """The finished samples as data: URLs of PNGs, grey or in colour. ValueError where they are no pictures."""
+    return [png(_pixels(rollout)) for rollout in rollouts]
+
+
+def _pixels(rollout: Rollout) -> Float[Tensor, "1 C H W"]:
+    made, flat = rollout.decisions, _finished(rollout)
+    side = 0 if flat is None else math.isqrt(len(flat))
+    image = made.sample_ND[:1] if isinstance(made, _Made) else flat
+    if image is not None and image.ndim == 1 and side * side == len(image):  # of a picture in scales
+        image = image.reshape(1, 1, side, side)
+    if image is None or image.ndim != 4 or image.shape[1] not in (1, 3):
+        raise ValueError(
+            "a template shows {picture}, and these rollouts made none: policies do that denoise pictures (policy=Denoiser()) or draw "
+            "scale after scale (policy=MaskedLM(model=gimbal-scales)); else leave {picture} out of the template"
+        )
+    return image
+
+
 @dataclass(frozen=True, kw_only=True)
 class AbstractSampleReward(AbstractReward, ABC):
     """A reward that judges each finished sample alone. ``of_samples`` is that judgement in torch, and the scores are its values, so an
@@ -69,7 +95,7 @@ class AbstractSampleReward(AbstractReward, ABC):
 
     def __call__(self, group: Group) -> list[float | None]:
         label = group.task.columns.get("label", NO_LABEL)
-        made = [[row for row in e.rows if isinstance(row.decisions, _Made)] or list(e.rows) for e in group.episodes]
+        made = [making(episode) for episode in group.episodes]
         rows = [row for each in made for row in each]
         with torch.no_grad():
             score_N = self.of_samples(finished(rows), torch.full((len(rows),), int(label)))
