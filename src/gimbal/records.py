@@ -195,7 +195,17 @@ class Rollout:
 
     def validate(self) -> None:
         """Every per-decision column has the length of the rollout, and every sampled decision a finite log-probability."""
-        own = ("version_S", "mask_S", "reward_S", "cost_S", "entropy_S", "rival_S", "rival_logprob_S", "part_S", "turn_S")
+        own = (
+            "version_S",
+            "mask_S",
+            "reward_S",
+            "cost_S",
+            "entropy_S",
+            "rival_S",
+            "rival_logprob_S",
+            "part_S",
+            "turn_S",
+        )
         for name, column in ((name, getattr(self, name)) for name in own):
             assert column is None or column.shape == self.behavior_S.shape, (name, column.shape, self.length)
         assert self.length > 0, "a rollout holds at least one decision"

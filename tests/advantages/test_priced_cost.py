@@ -35,7 +35,10 @@ def test_limits():
 
 def test_the_multiplier_finds_the_price_and_the_share_of_a_constraint_that_is_known():
     """Two actions, of reward 0 and 2 and cost 0 and 1, at most .3 of cost: the best plays the second with .3, at a price of 2."""
-    price, rule = PricedCost(multiplier=0.0), Lagrangian(signal="cost/step", limit=0.3, rate=0.01, initial=0.0, high=10.0)
+    price, rule = (
+        PricedCost(multiplier=0.0),
+        Lagrangian(signal="cost/step", limit=0.3, rate=0.01, initial=0.0, high=10.0),
+    )
     state, taken = rule.init(), []
     for _ in range(4_000):
         now = replace(price, multiplier=state["value"])

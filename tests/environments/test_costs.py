@@ -56,7 +56,10 @@ class Wordy(Square):
 
 def rows(segment=0, episodes=2, steps=40):
     """Rollouts of a cart, each of at most so many steps."""
-    engine, task = Episodes(slots=1, segment=segment).start(Gaussian(observations=2, actions=1).load(3)), Gymnasium(environment=CART)
+    engine, task = (
+        Episodes(slots=1, segment=segment).start(Gaussian(observations=2, actions=1).load(3)),
+        Gymnasium(environment=CART),
+    )
     engine.load(0, engine._policy.state_dict())
     sampling = replace(recipes.function("pendulum")().sampling, max_length=steps)
     found = []
@@ -112,21 +115,25 @@ def test_evaluations_tell_what_an_episode_costs():
 
 
 def squared(run, **changes):
-    tasks = {"tasks.environment": f"{__file__}:Square", "held_out": None, "prompts_per_step": 64, "engine.slots": 64}
+    tasks = {"tasks.environment": f"{__file__}:Square", "held_out": None, "prompts_per_step": 32, "engine.slots": 32}
     return recipes.load(run, {**tasks, **changes})
 
 
 @pytest.mark.slow
 def test_ppo_finds_the_best_action_within_a_limit_and_its_price():
     rule = Lagrangian(signal="cost/step", limit=0.25, rate=0.3, initial=0.0, high=5.0)
-    run = squared("ppo_lagrangian", **{"optimization.learning_rate": 1e-2, "optimization.decay": "constant", "steps": 150})
+    run = squared(
+        "ppo_lagrangian", **{"optimization.learning_rate": 1e-2, "optimization.decay": "constant", "steps": 80}
+    )
     trainer = Trainer(replace(run, controllers={"reward_shaping.0.multiplier": rule}))
-    told = [trainer.advance()[0] for _ in range(150)]
+    told = [trainer.advance()[0] for _ in range(80)]
     trainer.close()
-    late = {name: float(np.mean([step[name] for step in told[-40:]])) for name in ("reward/mean", "cost/step")}
+    late = {name: float(np.mean([step[name] for step in told[-30:]])) for name in ("reward/mean", "cost/step")}
     assert late["cost/step"] == pytest.approx(0.25, abs=0.05)
-    assert late["reward/mean"] == pytest.approx(0.5, abs=0.08), "a policy that is less sure of its action earns less within it"
-    assert np.mean([step["control/reward_shaping.0.multiplier"] for step in told[-40:]]) == pytest.approx(1, abs=0.3)
+    assert late["reward/mean"] == pytest.approx(0.5, abs=0.08), (
+        "a policy that is less sure of its action earns less within it"
+    )
+    assert np.mean([step["control/reward_shaping.0.multiplier"] for step in told[-30:]]) == pytest.approx(1, abs=0.3)
 
 
 def test_sac_prices_old_steps_by_the_present_multiplier_and_new_ones_are_measured():
@@ -142,7 +149,7 @@ def test_sac_prices_old_steps_by_the_present_multiplier_and_new_ones_are_measure
     n = ready.shape[0]
     reward_N, cost_N = rows_.reward_NS[:n, 0], rows_.facts[COST_AFTER][:n, 0]
     assert torch.allclose(ready.facts["backed/reward"][:, 0], (reward_N - 1.5 * cost_N) / 2.5)
-    assert torch.equal(trainer.store.rows.reward_NS[:20, 0], torch.cat([rows_.reward_NS[n:, 0]] * 0 + [trainer.store.rows.reward_NS[:20, 0]]))
+    assert torch.equal(trainer.store.rows.reward_NS[10:20], rows_.reward_NS[n:]), "the buffer keeps what was paid"
 
 
 def test_where_a_price_is_not_read_it_is_refused():

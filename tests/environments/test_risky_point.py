@@ -9,7 +9,9 @@ from gimbal.environments.risky_point import MIDDLE, RADIUS, RiskyPoint
 def test_it_starts_beyond_the_disc_and_by_its_seed():
     world = RiskyPoint()
     starts = [world.reset(seed=seed)[0] for seed in range(200)]
-    assert all(np.linalg.norm(place - MIDDLE) >= RADIUS and (place >= 0.3).all() and (place <= 1).all() for place in starts)
+    assert all(
+        np.linalg.norm(place - MIDDLE) >= RADIUS and (place >= 0.3).all() and (place <= 1).all() for place in starts
+    )
     assert np.array_equal(world.reset(seed=3)[0], starts[3])
 
 

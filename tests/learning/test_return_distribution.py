@@ -83,7 +83,9 @@ def test_what_it_learns_of_a_noisy_reward_is_its_noise():
         loss.backward()
         optimizer.step()
     found = net(torch.zeros(2, 1), torch.tensor([[1.0], [-1.0]])).detach()
-    assert found[0].tolist() == pytest.approx([1, 2], abs=0.2) and found[1].tolist() == pytest.approx([-1, 0.1], abs=0.05)
+    assert found[0].tolist() == pytest.approx([1, 2], abs=0.2) and found[1].tolist() == pytest.approx(
+        [-1, 0.1], abs=0.05
+    )
     worth = replace(spec, pessimism=1.2).worth(found)
     assert worth[0] < worth[1], "the action that pays more is worth less to who minds its noise"
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 STRIDE, SHAKE = 0.1, 0.02  # of an action of 1; the most that chance adds to an action
-HOME = 0.05  # how near to (0, 0) it is at home
+HOME = 0.1  # how near to (0, 0) it is at home
 MIDDLE, RADIUS = np.array([0.5, 0.5]), 0.3  # of the disc
 ODDS = 0.1  # of an accident in the middle
 REACH = 2.0  # how far out it can be, in either direction

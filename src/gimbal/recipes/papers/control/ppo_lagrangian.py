@@ -13,7 +13,7 @@ from gimbal.runtime.run import HeldOut, Run
 
 BLOWN = "gimbal.environments.bounded_cart:BoundedCart@gust=0.5"
 # Up to 5 % of the steps out of bounds, at a price of at most 20.
-LIMIT = Lagrangian(signal="cost/step", limit=0.05, rate=0.5, initial=0.0, high=20.0)
+LIMIT = Lagrangian(signal="cost/step", limit=0.05, rate=0.2, initial=0.5, high=20.0)
 
 
 def ppo_lagrangian() -> Run:
@@ -24,7 +24,7 @@ def ppo_lagrangian() -> Run:
         tasks=Gymnasium(environment=BLOWN, seed=1),
         held_out=HeldOut(tasks=Gymnasium(environment=BLOWN, seed=2, size=20), samples=1),
         max_staleness=0,
-        reward_shaping=(PricedCost(multiplier=0.0),),
+        reward_shaping=(PricedCost(multiplier=0.5),),
         controllers={"reward_shaping.0.multiplier": LIMIT},
         advantage=GAE(gamma=0.95, lam=0.95),
         critic=ValueMLP(observations=2, scale=10.0),

@@ -27,10 +27,10 @@ def sac_lagrangian() -> UpdateRun:
             critic=ActionValues(observations=2, actions=1),
             gamma=0.95,
             tau=0.02,
-            price=PricedCost(multiplier=0.0),
+            price=PricedCost(multiplier=0.5),
             # A tenth of the steps of a learner step of PPO come in here, so it moves a tenth as far.
             controllers={
-                "price.multiplier": Lagrangian(signal="cost/step", limit=0.05, rate=0.02, initial=0.0, high=20.0)
+                "price.multiplier": Lagrangian(signal="cost/step", limit=0.05, rate=0.02, initial=0.5, high=20.0)
             },
         ),
     )

@@ -21,6 +21,8 @@ def stac() -> UpdateRun:
         policy=SquashedGaussian(observations=2, actions=2),
         tasks=Gymnasium(environment=RISKY, seed=1),
         held_out=replace(run.held_out, tasks=Gymnasium(environment=RISKY, seed=2, size=20)),
-        update=replace(run.update, critic=ReturnDistribution(observations=2, actions=2, pessimism=0.5)),
+        update=replace(
+            run.update, critic=ReturnDistribution(observations=2, actions=2, pessimism=0.5), gamma=0.95, tau=0.02
+        ),
         steps=300,
     )
