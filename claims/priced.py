@@ -1,24 +1,24 @@
 """What a multiplier is worth that moves the price of a constraint, beside the best fixed price (Lagrangian SAC, `sac_lagrangian`).
 
-**Setting.** The cart of the recipe: paid for its place, over beyond 1 from the middle, under blows of half of its force; a step that ends out
-of bounds costs 1, and up to .05 of the steps may (5 in an episode of 100). SAC, 2,000 steps of the environment, one move of the weights for
-each, discount .95, networks of 64 x 64, rates 1e-3. Arms: *fixed*, steps priced at one price throughout; *multiplier*, at a price that begins
-there and moves by .02 (cost of the step's ten steps - .05). Figures: *return* and *cost* of an episode, means of 40, sampled from the last
-policy; *price* at the end; *out*, how many of 1,000 steps of training cost.
+**Setting.** The cart of the recipe: paid for its place, over beyond 1 from the middle, under blows of half of its force; a step that
+ends out of bounds costs 1, and up to .05 of the steps may (5 in an episode of 100). SAC, 2,000 steps of the environment, one move of
+the weights for each, discount .95, networks of 64 x 64, rates 1e-3. Arms: *fixed*, steps priced at one price throughout;
+*multiplier*, at a price that begins there and moves by .02 (cost of the step's ten steps - .05). Figures: *return* and *cost* of an
+episode, means of 40, sampled from the last policy; *price* at the end; *out*, how many of 1,000 steps of training cost.
 
 **Prices.** Each arm at the best of .2, .6 and 2 by one run of seed 100: the largest return among those that cost at most 5, else the
 least cost.
 
 **Rule.** Seeds 0 to 4. An arm is above another if the interval of the difference of their figures, over all 25 pairs of seeds (exact,
-96.8 %: the third from either end), lies above 0. *It returns more*: *multiplier* above *fixed* in return; *It costs less*: *fixed* above *multiplier*
-in cost; *It keeps training safer*: *fixed* above *multiplier* in *out*. An arm *keeps the limit* if it costs at most 5 in each of five seeds.
-*It needs no price*: the three tuning runs of *multiplier* cost at most 5, and those of *fixed* do not.
+96.8 %: the third from either end), lies above 0. *It returns more*: *multiplier* above *fixed* in return; *It costs less*: *fixed*
+above *multiplier* in cost; *It keeps training safer*: *fixed* above *multiplier* in *out*. An arm *keeps the limit* if it costs at
+most 5 in each of five seeds. *It needs no price*: the three tuning runs of *multiplier* cost at most 5, and those of *fixed* do not.
 
-**Limits.** One task, in which any price above a half makes it worth while to stay inside; tuning chooses a fixed price by its outcome, which
-the multiplier is there to spare. The rate of the multiplier is not tuned.
+**Limits.** One task, in which any price above a half makes it worth while to stay inside; tuning chooses a fixed price by its
+outcome, which the multiplier is there to spare. The rate of the multiplier is not tuned.
 
-Written before its runs, after one pilot (seed 0, 4,000 steps, the multiplier from 0): it rose to 2.7 and was at 2.6 in the end, where the policy
-returned 55 and cost nothing; a multiplier falls a nineteenth as fast as it rises.
+Written before its runs, after one pilot (seed 0, 4,000 steps, the multiplier from 0): it rose to 2.7 and was at 2.6 in the end, where
+the policy returned 55 and cost nothing; a multiplier falls a nineteenth as fast as it rises.
 
     python claims/priced.py       # goes on from claims/priced.json; three minutes of one idle core
 """

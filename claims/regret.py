@@ -1,24 +1,26 @@
 """How the regret of exact exploration grows: learners on tables whose best return is known by dynamic programming.
 
-**Setting.** `environments.tabular.river` (six states, 20 steps) and `combination` (a lock of four decisions): 512 episodes. Arms, on each:
-*optimistic*, `RobustPolicyOptimization` with a radius of 0 (optimistic value iteration, softmax policy around that of the episode
-before); *rare*, `RareSwitching`, the actor-critic with optimal samples of arXiv:2505.03710 on tables; *no reset*, that whose actor goes on where
-the critic changes; *chance*, uniform actions. Each plays the policy that it has learned so far; its regret is the sum, over episodes, of the best
-return minus that of the policy played, both exact, in units of the best return. *slope* is that of log regret against log episodes, by least
-squares over 8, 16, ..., 512 episodes; *late* the same over 64 to 512. 1 is what chance has, 1/2 what the theory promises.
+**Setting.** `environments.tabular.river` (six states, 20 steps) and `combination` (a lock of four decisions): 512 episodes. Arms, on
+each: *optimistic*, `RobustPolicyOptimization` with a radius of 0 (optimistic value iteration, softmax policy around that of the
+episode before); *rare*, `RareSwitching`, the actor-critic with optimal samples of arXiv:2505.03710 on tables; *no reset*, that whose
+actor goes on where the critic changes; *chance*, uniform actions. Each plays the policy that it has learned so far; its regret is the
+sum, over episodes, of the best return minus that of the policy played, both exact, in units of the best return. *slope* is that of
+log regret against log episodes, by least squares over 8, 16, ..., 512 episodes; *late* the same over 64 to 512. 1 is what chance has,
+1/2 what the theory promises.
 
 **Bonus.** Each arm at the best of .03, .1, .3 and 1 on its problem, by the regret of one run of seed 100.
 
-**Rule.** Seeds 0 to 4. An arm is above another if the interval of the difference of their figures, over all 25 pairs of seeds (exact, 96.8 %:
-the third from either end), lies above 0. *Sublinear*: *chance* is above the arm in *slope*. *Rare changes cost nothing*: not refuted unless
-*rare* is above *optimistic* in regret. *A new start helps*: *no reset* is above *rare* in regret. A slope is *within the theory* if the
-third largest of its five is at most 1/2.
+**Rule.** Seeds 0 to 4. An arm is above another if the interval of the difference of their figures, over all 25 pairs of seeds (exact,
+96.8 %: the third from either end), lies above 0. *Sublinear*: *chance* is above the arm in *slope*. *Rare changes cost nothing*: not
+refuted unless *rare* is above *optimistic* in regret. *A new start helps*: *no reset* is above *rare* in regret. A slope is *within
+the theory* if the third largest of its five is at most 1/2.
 
-**Limits.** Two small tables with known rewards; the bonus is chosen by what it is judged by, on another seed; slopes over six doublings say
-nothing of larger numbers.
+**Limits.** Two small tables with known rewards; the bonus is chosen by what it is judged by, on another seed; slopes over six
+doublings say nothing of larger numbers.
 
-Written before its runs, after 1,500 episodes of *rare* in a test, and one run of *optimistic* on the river (seed 100, bonus .1): nearly all
-of its regret over 2,048 episodes came in the first 16 (9.8 of 9.9), so that its slope was 0; the episodes were cut to 512 for time.
+Written before its runs, after 1,500 episodes of *rare* in a test, and one run of *optimistic* on the river (seed 100, bonus .1):
+nearly all of its regret over 2,048 episodes came in the first 16 (9.8 of 9.9), so that its slope was 0; the episodes were cut to 512
+for time.
 
     python claims/regret.py       # goes on from claims/regret.json; a minute of one idle core
 """

@@ -1,24 +1,25 @@
 """What one critic that knows how much of a return is chance is worth beside twins: STAC near a risk (arXiv:2601.00737).
 
-**Setting.** `RiskyPoint`, the point of the recipe `stac`: it walks home past a disc in which a step costs 10 more with a chance of up to .1; the way
-around is a little longer. 2,000 steps of the environment, one move of the weights each after the first 100, discount .95, networks of
-64 x 64. Arms: *sac*, twin critics; *neutral*, one critic of a normal return (`ReturnDistribution`) with pessimism 0; *stac*, that with .5, the
-recipe. Figures: *return* of an episode and its steps *inside* the disc, means of 40 episodes, sampled from the last policy; *bias*, by how much
-the critic's value of an action that was played (the least of the twins, the mean of the distribution) is above what came of it, discounted and with
-the entropies that it counts, the mean over the steps of 40 episodes that came home; *deviation* that the critic predicts.
+**Setting.** `RiskyPoint`, the point of the recipe `stac`: it walks home past a disc in which a step costs 10 more with a chance of up
+to .1; the way around is a little longer. 2,000 steps of the environment, one move of the weights each after the first 100, discount
+.95, networks of 64 x 64. Arms: *sac*, twin critics; *neutral*, one critic of a normal return (`ReturnDistribution`) with pessimism 0;
+*stac*, that with .5, the recipe. Figures: *return* of an episode and its steps *inside* the disc, means of 40 episodes, sampled from
+the last policy; *bias*, by how much the critic's value of an action that was played (the least of the twins, the mean of the
+distribution) is above what came of it, discounted and with the entropies that it counts, the mean over the steps of 40 episodes that
+came home; *deviation* that the critic predicts.
 
 **Rates.** Each arm at the better of 1e-3 and 3e-3, one for policy and critics, by the return of one run of seed 100.
 
 **Rule.** Seeds 0 to 4. An arm is above another if the interval of the difference of their figures, over all 25 pairs of seeds (exact,
-96.8 %: the third from either end), lies above 0. *Pessimism keeps away from the risk*: *neutral* above *stac* in *inside*; *Pessimism returns
-more*: *stac* above *neutral*; *It returns more than twins*: *stac* above *sac*; *Twins are inside more*: *sac* above *stac* in *inside*;
-*It overestimates less than twins*: *sac* above *stac* in *bias*, and the same of *neutral* beside *stac*.
+96.8 %: the third from either end), lies above 0. *Pessimism keeps away from the risk*: *neutral* above *stac* in *inside*; *Pessimism
+returns more*: *stac* above *neutral*; *It returns more than twins*: *stac* above *sac*; *Twins are inside more*: *sac* above *stac*
+in *inside*; *It overestimates less than twins*: *sac* above *stac* in *bias*, and the same of *neutral* beside *stac*.
 
-**Limits.** One task of two numbers, made for what the method is about; short runs; no dropout or layer norm in the policy. The published gains are on
-MuJoCo, with networks of 256 x 256 and a pessimism by task, which is not tuned here.
+**Limits.** One task of two numbers, made for what the method is about; short runs; no dropout or layer norm in the policy. The
+published gains are on MuJoCo, with networks of 256 x 256 and a pessimism by task, which is not tuned here.
 
-Written before its runs, after single pilots of seed 100 at 1e-3: return -9.2 and 2.9 steps inside with *sac*, -14.4 and 3.7 with *neutral*,
--8.8 and 2.1 with *stac*.
+Written before its runs, after single pilots of seed 100 at 1e-3: return -9.2 and 2.9 steps inside with *sac*, -14.4 and 3.7 with
+*neutral*, -8.8 and 2.1 with *stac*.
 
     python claims/stac.py       # goes on from claims/stac.json; five minutes of one idle core
 """

@@ -22,7 +22,7 @@ def test_accidents_come_as_often_as_they_are_said_to():
         world.reset(seed=1)
         struck = 0
         for _ in range(5_000):
-            world.place, world.steps = MIDDLE + [away, 0.0], 0
+            world.place, world.steps = MIDDLE + np.array([away, 0.0]), 0
             _, reward, _, _, info = world.step(np.zeros(2))
             struck += reward < -5
             assert info["cost"] == (away < 0.3)

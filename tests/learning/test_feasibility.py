@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.distributions import Normal
 
+from gimbal.advantages.reward_shaping.priced_cost import COST_AFTER
 from gimbal.critics.actions import ActionValues
 from gimbal.dataflow.replay.recorded import COST_HERE
 from gimbal.dataflow.replay.transitions import MOVE

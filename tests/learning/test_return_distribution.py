@@ -1,4 +1,4 @@
-"""STAC: one critic of a normal return, by torch's own distribution and by numbers; its limits, its dropout, and SAC's losses with it."""
+"""STAC: one critic of a normal return, by torch's own distribution and by numbers; limits, dropout, and SAC's losses with it."""
 
 import math
 from dataclasses import replace

@@ -57,8 +57,8 @@ class PricedCost(AbstractRewardShaping):
     def _cost_NS(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
         if COST_AFTER not in batch.facts:
             raise ValueError(
-                "PricedCost prices what steps cost, and these tell no cost: let the environment's step return info={'cost': number}, or "
-                "leave PricedCost out"
+                "PricedCost prices what steps cost, and these tell no cost: let the environment's step return info={'cost': number}, "
+                "or leave PricedCost out"
             )
         cost_NS = batch.column(COST_AFTER, self)
         if not bool(cost_NS.isfinite().all()):

@@ -185,8 +185,8 @@ class SoftActorCritic(AbstractOffPolicy):
             yield Refusal(_unsuitable(type(whole.run.policy).__name__))
         if self.price is not None and whole.run.learns is not self:
             yield Refusal(
-                f"{type(whole.run.learns).__name__} learns from steps of its own making too, which tell no cost: leave the price of its "
-                "SoftActorCritic out, or begin with sac_lagrangian"
+                f"{type(whole.run.learns).__name__} learns from steps of its own making too, which tell no cost: leave the price of "
+                "its SoftActorCritic out, or begin with sac_lagrangian"
             )
         elif self.price is not None and any(store.n > 1 for store in whole.all(Transitions)):
             yield Refusal(
