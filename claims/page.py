@@ -94,10 +94,12 @@ import offline  # noqa: E402
 import offline_page  # noqa: E402
 import planned  # noqa: E402
 import plans  # noqa: E402
+import priced  # noqa: E402
 import prior  # noqa: E402
 import proposals  # noqa: E402
 import pushed  # noqa: E402
 import reflex  # noqa: E402
+import regret  # noqa: E402
 import residual  # noqa: E402
 import resolution  # noqa: E402
 import reviews  # noqa: E402
@@ -117,6 +119,7 @@ import segments  # noqa: E402
 import self_distilled  # noqa: E402
 import shown  # noqa: E402
 import skills  # noqa: E402
+import stac  # noqa: E402
 import staggered  # noqa: E402
 import steered  # noqa: E402
 import stream_scores  # noqa: E402
@@ -247,6 +250,9 @@ GUARDED = {name: name for name in ("value", "return", "cost", "outside", "price"
 }
 PUSHED = {name: name for name in ("return", "steady", "wave", "gust", "push", "gain")} | {"seconds of CPU": "cpu"}
 REFLEX = {name: name for name in ("return", "whole", "safe", "acted", "price")} | {"seconds of CPU": "cpu"}
+STAC = {name: name for name in ("return", "inside", "bias", "deviation")} | {"seconds of CPU": "cpu"}
+PRICED = {name: name for name in ("return", "cost", "price", "out")} | {"seconds of CPU": "cpu"}
+REGRET = {name: name for name in ("regret", "slope", "late", "last")} | {"seconds of CPU": "cpu"}
 BALANCE = {name: name for name in ("score", "fitted", "error")}
 FLOWS = {name: name for name in ("overlap", "modes", "reward")}
 MASKED = {
@@ -343,6 +349,9 @@ def pages() -> dict[str, str]:
         tuned(guardian, "A learned world that is not asked far from its data", GUARDED),
         tuned(pushed, "Pushes of kinds that were not trained on", PUSHED),
         tuned(reflex, "A reflex between decisions", REFLEX),
+        tuned(stac, "A critic that knows how much is chance", STAC),
+        tuned(priced, "A price that moves towards a limit", PRICED),
+        tuned(regret, "How regret grows on tables", REGRET),
         two_modes_page.section(campaign.load(two_modes.RECORD)),
         tuned(proposals, "A choice among a flow's proposals", PROPOSALS),
         gardo_page.section(campaign.load(gardo.RECORD)),

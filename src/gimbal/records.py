@@ -143,12 +143,11 @@ class Rollout:
     """One sampled sequence of S decisions, with what the engine recorded for each.
 
     ``mask_S`` is False on decisions the policy did not sample (tool output, forced tokens). ``reward_S`` is the dense reward of an
-    environment (zeros for text), with what another sample was paid before this one split off. ``part_S`` holds ``Part`` codes and
-    ``turn_S`` counts turns (or chunks, or steps) from 0; None is one response in one turn. ``fork`` is (the lower sample of its group
-    whose last row it split off, the number of decisions taken over), None if it began at the prompt; with its own sample, it split off
-    the previous row of its episode. ``score`` is set by rewards, and all rows of an episode share it; None means not scored yet.
-    ``stop`` is one of ``stop`` (end-of-text or stop string), ``length``, ``terminated``, ``truncated``, ``paused``, ``cancelled``,
-    ``error``.
+    environment (zeros for text), with what another sample was paid before this one split off; ``cost_S`` what it says they cost.
+    ``part_S`` holds ``Part`` codes and ``turn_S`` counts turns (or chunks, or steps) from 0; None is one response in one turn. ``fork``
+    is (the lower sample of its group whose last row it split off, the number of decisions taken over), None if it began at the prompt;
+    with its own sample, it split off the previous row of its episode. Rewards set ``score``, which the rows of an episode share; None:
+    not yet. ``stop``: ``stop`` (end of text, string), ``length``, ``terminated``, ``truncated``, ``paused``, ``cancelled``, ``error``.
     """
 
     task: Task
@@ -161,6 +160,7 @@ class Rollout:
     stop: str
     sampling: AbstractSampling
     text: str = ""
+    cost_S: Float[Tensor, " S"] | None = None
     entropy_S: Float[Tensor, " S"] | None = None
     rival_S: Int[Tensor, " S"] | None = None  # the likeliest other token that does not end the text
     rival_logprob_S: Float[Tensor, " S"] | None = None
@@ -195,8 +195,18 @@ class Rollout:
 
     def validate(self) -> None:
         """Every per-decision column has the length of the rollout, and every sampled decision a finite log-probability."""
-        for name in ("version_S", "mask_S", "reward_S", "entropy_S", "rival_S", "rival_logprob_S", "part_S", "turn_S"):
-            column = getattr(self, name)
+        own = (
+            "version_S",
+            "mask_S",
+            "reward_S",
+            "cost_S",
+            "entropy_S",
+            "rival_S",
+            "rival_logprob_S",
+            "part_S",
+            "turn_S",
+        )
+        for name, column in ((name, getattr(self, name)) for name in own):
             assert column is None or column.shape == self.behavior_S.shape, (name, column.shape, self.length)
         assert self.length > 0, "a rollout holds at least one decision"
         assert self.fork is None or (self.fork[0] <= self.sample and 0 < self.fork[1] < self.length), self.fork

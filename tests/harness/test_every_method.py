@@ -129,6 +129,7 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
             "scale_NS": torch.ones(n, s, dtype=dtype),
             "staggered_NS": -torch.rand(n, s, generator=of_steps).to(dtype),
             "exposed_NS": -torch.rand(n, s, generator=of_steps).to(dtype),
+            "cost/after": torch.rand(n, s, generator=of_steps).to(dtype),
         },
         live=frozenset({"exposed_NS", "logprob_NSV", "mean_NSD", "shift_NSD", "staggered_NS", "velocity_NSD"}),
         value_NSM=torch.stack([draw(), draw()], -1),

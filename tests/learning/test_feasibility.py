@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch.distributions import Normal
 
+from gimbal.advantages.reward_shaping.priced_cost import COST_AFTER
 from gimbal.critics.actions import ActionValues
-from gimbal.dataflow.replay.recorded import COST_AFTER, COST_HERE
+from gimbal.dataflow.replay.recorded import COST_HERE
 from gimbal.dataflow.replay.transitions import MOVE
 from gimbal.learning.learner import Learner
 from gimbal.learning.optimization import Optimization

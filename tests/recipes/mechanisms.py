@@ -19,6 +19,7 @@ from gimbal.controllers.delayed import Delayed
 from gimbal.controllers.new_extremes import NewExtremes
 from gimbal.controllers.phased_pid import PhasedPID
 from gimbal.controllers.staircase import Staircase
+from gimbal.critics.actions import ActionValues
 from gimbal.critics.tokens import HiddenValue
 from gimbal.dataflow.budgets.fixed import Fixed
 from gimbal.dataflow.budgets.token_priced import TokenPriced
@@ -82,6 +83,11 @@ from gimbal.workflows.streamed import Streamed
 def plain_critics(update):
     """Without the layer norm."""
     return replace(update, critic=replace(update.critic, layer_norm=False))
+
+
+def unafraid(update):
+    """Without pessimism."""
+    return replace(update, critic=replace(update.critic, pessimism=0.0))
 
 
 def painting(learning_rate=None, **fields):
@@ -712,6 +718,32 @@ MECHANISMS: dict[str, Mechanism] = {
         3,
         sooner={Transitions: {"minibatch": 32, "learning_starts": 0, "update_to_data": 1.0}},
         update=above("imagined/share").by(update=recipes.function("sac")().update),
+    ),
+    "stac": of(
+        "sac",
+        3,
+        sooner=FEW,
+        pessimism=differs("q/target").by(update=unafraid(recipes.function("stac")().update)),
+        critic=above("q/deviation").by(
+            update=replace(recipes.function("stac")().update, critic=ActionValues(observations=2, actions=2))
+        ),
+    ),
+    "ppo_lagrangian": of(
+        "pendulum",
+        3,
+        reward_shaping=above("cost/step").by(reward_shaping=(), controllers={}),
+        controllers=varies("control/reward_shaping.0.multiplier").by(controllers={}),
+    ),
+    "sac_lagrangian": of(
+        "sac",
+        3,
+        sooner=FEW,
+        update=differs("q/target").by(
+            update=replace(recipes.function("sac_lagrangian")().update, price=None, controllers={})
+        ),
+        controllers=varies("control/price.multiplier").by(
+            update=replace(recipes.function("sac_lagrangian")().update, controllers={})
+        ),
     ),
     "h_infinity": of(
         "pendulum",

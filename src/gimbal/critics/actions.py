@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from gimbal.ops import stable_hash
 from gimbal.policies.control import relu_mlp
@@ -47,6 +49,17 @@ class ActionValues:
         if self.blocks:
             return ResidualActionValues(inputs, self.hidden[0], self.blocks, self.members, self.bound, first)
         return ActionValueNetwork(inputs, self.hidden, self.members, self.bound, first, self.layer_norm)
+
+    def loss(self, q_KM: Float[Tensor, "K M"], target_K: Float[Tensor, " K"]) -> Float[Tensor, " K"]:
+        """sum_m (Q_m - y)^2."""
+        return (q_KM - target_K[:, None]).square().sum(-1)
+
+    def worth(self, q_KM: Float[Tensor, "K M"]) -> Float[Tensor, " K"]:
+        """min_m Q_m."""
+        return q_KM.min(-1).values
+
+    def told(self, q_KM: Float[Tensor, "K M"]) -> Mapping[str, Float[Tensor, " K"]]:
+        return {"q/mean": q_KM.mean(-1)}
 
     def of_states(self, name: str, seed: int) -> nn.Module:
         """A network of the same sizes that values an observation alone. Those of other names have other first weights."""

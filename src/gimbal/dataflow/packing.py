@@ -10,6 +10,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from gimbal.advantages.reward_shaping.priced_cost import COST_AFTER
 from gimbal.dataflow.several_kinds import together
 from gimbal.ops.discounted import on_decisions
 from gimbal.records import AbstractDecisions, Episode, Group, Rollout, TrainBatch
@@ -65,6 +66,10 @@ def _optional(rollouts: Sequence[Rollout], name: str) -> Shaped[Tensor, "N S"] |
 def _facts(rollouts: Sequence[Rollout]) -> dict[str, Tensor]:
     names = sorted({name for rollout in rollouts for name in rollout.scores})
     facts = {f"score/{name}": torch.tensor([rollout.scores.get(name, 0.0) for rollout in rollouts]) for name in names}
+    if any(rollout.cost_S is not None for rollout in rollouts):
+        none = (torch.full((rollout.length,), torch.nan) for rollout in rollouts)
+        own = [empty if row.cost_S is None else row.cost_S for row, empty in zip(rollouts, none, strict=True)]
+        facts[COST_AFTER] = pad_sequence(own, batch_first=True)
     return facts | {
         "truncated": torch.tensor([float(rollout.stop == "length") for rollout in rollouts]),
         "temperature": torch.tensor([rollout.sampling.temperature for rollout in rollouts]),

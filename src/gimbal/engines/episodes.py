@@ -35,6 +35,7 @@ SUCCESS = (
     "success"  # in a rollout's scores at an episode's end: whether its goal is reached, where its environment says so
 )
 RETURN = "return"  # in a rollout's scores, where it is the last segment of an episode: what all of that earned
+COST = "cost"  # in a rollout's scores at an episode's end: what all of it cost, where its environment says so
 
 
 @dataclass(kw_only=True)
@@ -48,6 +49,7 @@ class Play:
     actions: list[Tensor] = field(default_factory=list)  # as the environment was given them
     noise_A: Tensor | None = None  # of the last action before the row that goes on, or will go on; none at its start
     earned: float = 0.0
+    cost: float | None = None  # so far
     success: bool | None = None  # of the last step
 
     def state_dict(self) -> dict[str, Any]:
@@ -77,6 +79,7 @@ class LiveEpisode:
     behavior: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
+    costs: list[float] = field(default_factory=list)  # where the environment says them
 
     @property
     def length(self) -> int:
@@ -93,6 +96,9 @@ class LiveEpisode:
         self.stream.observation = moment.observation
         self.stream.earned += moment.reward
         self.stream.success = moment.success
+        if moment.cost is not None:
+            self.costs.append(moment.cost)
+            self.stream.cost = (self.stream.cost or 0.0) + moment.cost
         if moment.terminated:
             return "terminated"
         if moment.truncated or len(self.stream.actions) == self.request.sampling.max_length:
@@ -125,6 +131,7 @@ class LiveEpisode:
             version_S=torch.tensor(self.versions),
             mask_S=torch.ones(self.length, dtype=torch.bool),
             reward_S=torch.tensor(self.rewards),
+            cost_S=torch.tensor(self.costs) if self.costs else None,
             stop=stop,
             sampling=self.request.sampling,
             scores=self._scores() if stop in ENDS else {},
@@ -133,6 +140,7 @@ class LiveEpisode:
     def _scores(self) -> dict[str, float]:
         """Of a whole episode that ends here."""
         said = {} if self.stream.success is None else {SUCCESS: float(self.stream.success)}
+        said |= {} if self.stream.cost is None else {COST: self.stream.cost}
         return said | ({RETURN: self.stream.earned} if self.segment else {})
 
 
@@ -297,6 +305,7 @@ class EpisodeEngine(AbstractEngine):
             play = self._play(saved["request"], replace(stream, actions=stream.actions[:begun]))
             play.observations[0] = moments[begun].observation
             play.stream.earned = sum(moment.reward for moment in moments[1 : begun + 1])
+            play.stream.cost = _cost(moments[1 : begun + 1])
             done, drawn = stream.actions[begun:], saved.get("drawn", stream.actions[begun:])
             rest = zip(drawn, done, saved["behavior"], saved["versions"], moments[begun + 1 :], strict=True)
             for entered in rest:
@@ -304,7 +313,7 @@ class EpisodeEngine(AbstractEngine):
             self._live.append(play)
         for saved in state["paused"]:
             stream, moments = self._replayed(saved)
-            stream.earned = sum(moment.reward for moment in moments)
+            stream.earned, stream.cost = sum(moment.reward for moment in moments), _cost(moments)
             self._paused.append(stream)
 
     def _replayed(self, saved: Mapping[str, Any]) -> tuple[Play, list[Moment]]:
@@ -371,6 +380,12 @@ class EpisodeEngine(AbstractEngine):
 
         error = _broke(DESK.call("environment reset", reset, deadline=self._deadline, task=task.id))
         return error or Play(environment=environment, task=task, seed=seed, observation=seen[0])
+
+
+def _cost(moments: Sequence[Moment]) -> float | None:
+    """Of all of them, in their order, as it was added up; None where none says any."""
+    said = [moment.cost for moment in moments if moment.cost is not None]
+    return sum(said) if said else None
 
 
 def _step(play: Play, action_A: np.ndarray) -> Moment:

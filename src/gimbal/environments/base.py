@@ -100,7 +100,8 @@ class Moment:
     ``terminated``: there is nothing more to be had. ``truncated``: it was cut off, and might have gone on. ``error`` says what broke,
     "" where nothing did: that is neither a success nor a failure, and must not pass for a reward of 0. ``fault``: whose it is;
     ``late``: it is that a deadline passed, which counts apart; "setup" where that was of its beginning.
-    ``success``: whether its goal is reached now; None of one that does not say.
+    ``success``: whether its goal is reached now; None of one that does not say. ``cost``: what is to be held within a limit, apart from
+    the reward; None of one that does not say.
     ``calls``: how many calls of a tool it answers, of which ``errors`` ended in an error of their own.
     """
 
@@ -112,6 +113,7 @@ class Moment:
     fault: Fault = "environment"
     late: Lateness = False
     success: bool | None = None
+    cost: float | None = None
     calls: int = 0
     errors: int = 0
     seconds: float = field(default=0.0, compare=False)  # that it took, by the clock on the wall

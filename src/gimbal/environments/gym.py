@@ -24,7 +24,8 @@ from gimbal.records import Task
 
 MOST_CHOICES = 1024  # combinations of several choices that are taken as one
 LEARNED_WORLD = "gimbal.environments.learned_world:LearnedWorld"
-SUCCESS = "is_success"  # in the info of a step: whether its goal is reached, where an environment says so
+# In the info of a step: whether its goal is reached, and what it cost (apart from the reward), where an environment says so.
+SUCCESS, COST = "is_success", "cost"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +99,7 @@ class Environment(AbstractEnvironment):
 
         self._open = partial(opened, source, **({"render_mode": "rgb_array"} if drawn else {}))
         self._env, self._used = self._open(), False
+        self._costs: bool | None = None  # whether its steps say what they cost; None before the first
         spaces, seen, acts = gymnasium.spaces, *spaces_of(self._env, source)
         if (other := next(_uncounted(seen), None)) is not None:
             raise ValueError(
@@ -187,7 +189,23 @@ class Environment(AbstractEnvironment):
             terminated=bool(terminated),
             truncated=bool(truncated),
             success=reached(info, self.source),
+            cost=self._cost(info),
         )
+
+    def _cost(self, info: Any) -> float | None:
+        """What the step cost, where all of its steps say so."""
+        said = info.get(COST) if isinstance(info, Mapping) else None
+        if self._costs is None:
+            self._costs = said is not None
+        if not self._costs and said is None:
+            return None
+        number = None if said is None else learnable(said)
+        if number is None or not self._costs:
+            raise ValueError(
+                f"{self.source}.step says {COST}={said!r:.60} in its info; either each step says a finite number, 0 where it costs "
+                "nothing, or none does"
+            )
+        return number
 
     def _shown(self, seen: Any, call: str) -> Float[np.ndarray, " O"]:
         try:

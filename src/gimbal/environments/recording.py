@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from gimbal.environments.gym import Environment
+from gimbal.environments.gym import COST, Environment
 
 DATA, METADATA = "main_data.hdf5", "metadata.json"
 LAYOUT = "0.5.0"  # of Minari, that others are told: readers of 0.4 and 0.5 take it
-COST = "cost"  # of ``infos``
 COLUMNS = ("observations", "actions", "rewards", "terminations", "truncations")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -111,15 +112,21 @@ class RobustPolicyOptimization:
 
     def __call__(self, problem: Problem, episodes: int, generator: np.random.Generator) -> Float[np.ndarray, "H S A"]:
         """The policy after so many episodes, each from the first state."""
+        return deque(self.policies(problem, episodes + 1, generator), maxlen=1)[0]
+
+    def policies(
+        self, problem: Problem, episodes: int, generator: np.random.Generator
+    ) -> Iterator[Float[np.ndarray, "H S A"]]:
+        """The policy of each episode, before it is played."""
         states, actions = problem.reward_SA.shape
         visits_SAS, ends_SA = np.zeros((states, actions, states)), np.zeros((states, actions))
         reference_HSA = np.full((problem.horizon, states, actions), 1 / actions)
         for _ in range(episodes):
             policy_HSA = self.policy(problem, visits_SAS, ends_SA, reference_HSA)
-            self._play(problem, policy_HSA, visits_SAS, ends_SA, generator)
+            yield policy_HSA
+            played(problem, policy_HSA, visits_SAS, ends_SA, generator)
             if self.trailing:
                 reference_HSA = policy_HSA
-        return self.policy(problem, visits_SAS, ends_SA, reference_HSA)
 
     def policy(
         self,
@@ -144,21 +151,29 @@ class RobustPolicyOptimization:
             value_S = (top_S + np.log(sum_S)) / self.eta
         return policy_HSA
 
-    @staticmethod
-    def _play(
-        problem: Problem,
-        policy_HSA: np.ndarray,
-        visits_SAS: np.ndarray,
-        ends_SA: np.ndarray,
-        generator: np.random.Generator,
-    ) -> None:
-        state = 0
-        for policy_SA in policy_HSA:
-            action = int(generator.choice(policy_SA.shape[1], p=policy_SA[state]))
-            next_S = problem.transition_SAS[state, action]
-            if not next_S.any():
-                ends_SA[state, action] += 1
-                return
-            following = int(generator.choice(len(next_S), p=next_S))
-            visits_SAS[state, action, following] += 1
-            state = following
+
+def tilted(policy_HSA: Float[np.ndarray, "H S A"], score_HSA: Float[np.ndarray, "H S A"]) -> Float[np.ndarray, "H S A"]:
+    """The policy times exp(score), normalized."""
+    log_HSA = np.log(np.maximum(policy_HSA, 1e-300)) + score_HSA
+    new_HSA = np.exp(log_HSA - log_HSA.max(-1, keepdims=True))
+    return new_HSA / new_HSA.sum(-1, keepdims=True)
+
+
+def played(
+    problem: Problem,
+    policy_HSA: Float[np.ndarray, "H S A"],
+    visits_SAS: Float[np.ndarray, "S A S"],
+    ends_SA: Float[np.ndarray, "S A"],
+    generator: np.random.Generator,
+) -> None:
+    """One episode; what was visited is counted."""
+    state = 0
+    for policy_SA in policy_HSA:
+        action = int(generator.choice(policy_SA.shape[1], p=policy_SA[state]))
+        next_S = problem.transition_SAS[state, action]
+        if not next_S.any():
+            ends_SA[state, action] += 1
+            return
+        following = int(generator.choice(len(next_S), p=next_S))
+        visits_SAS[state, action, following] += 1
+        state = following

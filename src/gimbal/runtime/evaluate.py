@@ -13,7 +13,7 @@ import torch
 
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import AbstractEngine, Needed, Request, drained
-from gimbal.engines.episodes import SUCCESS
+from gimbal.engines.episodes import COST, SUCCESS
 from gimbal.environments.base import AbstractTasks
 from gimbal.learning.base import AbstractLearner, AbstractTrained, OfPolicy
 from gimbal.learning.learner import Learner
@@ -274,7 +274,7 @@ def evaluate(
         shares=_shares(arrived) if isinstance(sampling, Sampling) else {},
         figures=of_all(rewards, [group for index, group in groups.items() if index % 2 == 0])
         | of_all(rewards, [group for index, group in groups.items() if index % 2], "greedy_")
-        | _successes(groups),
+        | _said(groups),
         error=float(np.std(score_T, ddof=1)) / math.sqrt(len(score_T)) if spread else None,
         rollouts=len(tasks) * (samples + 1),
         failed={reason: count for reason, count in failed.most_common() if count},
@@ -305,12 +305,14 @@ def _replied(
     return told, unanswered
 
 
-def _successes(groups: Mapping[int, Group]) -> dict[str, float]:
-    """The share of episodes that ended with their goal reached, sampled and greedy, where environments say so."""
+def _said(groups: Mapping[int, Group]) -> dict[str, float]:
+    """The share of episodes that ended with their goal reached, and what an episode cost, sampled and greedy, where environments say
+    so."""
     found: dict[str, list[float]] = {}
     for index, group in groups.items():
-        name = f"greedy_{SUCCESS}" if index % 2 else SUCCESS
-        found.setdefault(name, []).extend(e.scores[SUCCESS] for e in group.episodes if SUCCESS in e.scores)
+        for own in (SUCCESS, COST):
+            name = f"greedy_{own}" if index % 2 else own
+            found.setdefault(name, []).extend(e.scores[own] for e in group.episodes if own in e.scores)
     return {name: float(np.mean(said)) for name, said in found.items() if said}
 
 

@@ -28,7 +28,7 @@ from gimbal.records import Group
 from gimbal.runtime.members import packed
 
 Event = list[Any]
-COLUMNS = ("behavior_S", "version_S", "mask_S", "reward_S", "part_S", "turn_S")  # of a rollout
+COLUMNS = ("behavior_S", "version_S", "mask_S", "reward_S", "cost_S", "part_S", "turn_S")  # of a rollout
 
 
 class Schedule:

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from gimbal.advantages.reward_shaping.priced_cost import COST_AFTER
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.environments.gym import Environment, Gymnasium
 from gimbal.environments.minari import Minari
@@ -18,7 +19,7 @@ from gimbal.environments.recording import METADATA, Recording
 from gimbal.policies.control import STEPS, Steps
 from gimbal.records import TrainBatch
 
-COST_HERE, COST_AFTER = "cost/here", "cost/after"  # facts [N, 1]: of the observation before an action, and after it
+COST_HERE = "cost/here"  # fact [N, 1]: of the observation before an action; COST_AFTER is of the one after it
 ROUNDING = 1e-4  # of its largest bound, by which a recorded action may pass it
 
 

@@ -11,9 +11,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gimbal.advantages.reward_shaping.priced_cost import COST_AFTER
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
-from gimbal.dataflow.replay.recorded import COST_AFTER, COST_HERE
+from gimbal.dataflow.replay.recorded import COST_HERE
 from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.environments.minari import Minari
 from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec

@@ -11,9 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gimbal.advantages.reward_shaping.priced_cost import PricedCost
 from gimbal.composition import TELLS_ERRORS, Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
-from gimbal.learning.updates.base import POLICY, Loss, Models, ModelSpec
+from gimbal.critics.return_distribution import ReturnDistribution
+from gimbal.dataflow.replay.transitions import FRESH, MOVE, Transitions
+from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.off_policy import (
     CRITIC,
     TARGET,
@@ -41,6 +44,7 @@ ANYWHERE, HERE, THERE = (
     "noise/here",
     "noise/there",
 )  # facts: of the actions that are held against the data's
+KEPT = {name: f"kept/{name}" for name in ("data", ACTS, NEXT)}  # facts: which units of the critic a pass keeps
 
 
 class Temperature(nn.Module):
@@ -116,7 +120,10 @@ class SoftActorCritic(AbstractOffPolicy):
     Q' follows Q: Q' <- Q' + tau (Q - Q') after each move of Q. In log pi, actions are in units of the policy's bound; ``entropy`` is
     the target, by default minus the number of action dimensions. ``conservative`` adds to the critic's loss, for offline data. With n
     steps (``store.n``) y is their discounted rewards and gamma^n. ``subset`` is how many of the Q', drawn anew for each move, y takes
-    the least of (0: all); the policy then climbs the mean of all Q (REDQ, arXiv:2101.05982; RLPD, arXiv:2302.02948).
+    the least of (0: all); the policy then climbs the mean of all Q (REDQ, arXiv:2101.05982; RLPD, arXiv:2302.02948). With
+    ``critic=ReturnDistribution(...)`` its loss and its worth stand for (Q - y)^2 and for min Q (STAC, arXiv:2601.00737).
+    ``price`` takes what steps cost from their rewards as they are drawn, by its present multiplier: with Lagrangian on
+    ``price.multiplier`` a constraint.
 
     - ``tau`` = 1: Q' is Q.
     - ``gamma`` = 0: Q is fitted to rewards.
@@ -129,13 +136,14 @@ class SoftActorCritic(AbstractOffPolicy):
     Confidence: verified; ours: the order of the three (critic first), each clipped by ``max_grad_norm`` separately.
     """
 
-    critic: ActionValues
+    critic: ActionValues | ReturnDistribution
     alpha: float = 1.0
     tune: bool = True
     entropy: float | None = None
     temperature_learning_rate: float = 3e-4
     conservative: Conservative | None = None
     subset: int = 0
+    price: PricedCost | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,7 +152,13 @@ class SoftActorCritic(AbstractOffPolicy):
                 f"SoftActorCritic has alpha {self.alpha}, the first temperature, which is above 0, and temperature_learning_rate "
                 f"{self.temperature_learning_rate}, which is 0 or above"
             )
-        if not 0 <= self.subset <= self.critic.members:
+        if isinstance(self.critic, ReturnDistribution):
+            if self.subset or self.conservative is not None:
+                raise ValueError(
+                    f"SoftActorCritic has subset {self.subset} and conservative {self.conservative}, and ReturnDistribution is one "
+                    "network: leave both out, or set update.critic='ActionValues(observations=..., actions=...)'"
+                )
+        elif not 0 <= self.subset <= self.critic.members:
             raise ValueError(
                 f"SoftActorCritic.subset is {self.subset}: how many of the {self.critic.members} networks (update.critic.members) "
                 "a target takes the least of, or 0: all"
@@ -164,17 +178,36 @@ class SoftActorCritic(AbstractOffPolicy):
         }
 
     def effects(self) -> frozenset[str]:
-        return frozenset({TELLS_ERRORS})
+        return frozenset({TELLS_ERRORS} if isinstance(self.critic, ActionValues) else ())
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(SquashedGaussian):
             yield Refusal(_unsuitable(type(whole.run.policy).__name__))
+        if self.price is not None and whole.run.learns is not self:
+            yield Refusal(
+                f"{type(whole.run.learns).__name__} learns from steps of its own making too, which tell no cost: leave the price of "
+                "its SoftActorCritic out, or begin with sac_lagrangian"
+            )
+        elif self.price is not None and any(store.n > 1 for store in whole.all(Transitions)):
+            yield Refusal(
+                "update.price prices single steps, and store.n adds up rewards of several: set store.n=1, or leave update.price out"
+            )
+
+    def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
+        if self.price is None:
+            return super().prepare(models, batch)
+        number_N = batch.facts.get(MOVE)
+        came = batch if number_N is None else batch.select((number_N == FRESH).nonzero()[:, 0])
+        batch, told = super().prepare(models, batch.with_columns({"reward_NS": self.price(batch)}))
+        return batch, {**told, **self.price.report(came)}
 
     def noises(self, models: Models, batch: TrainBatch) -> dict[str, Tensor]:
         policy = _acting(models)
         n, s = batch.shape
         found = {name: policy.noise(models.random(name), n * s) for name in (ACTS, NEXT)}
         found |= {} if self.conservative is None else self.conservative.noises(models, n * s)
+        if isinstance(self.critic, ReturnDistribution) and self.critic.dropout:
+            found |= {name: self.critic.kept(models.random(name), n * s) for name in KEPT.values()}
         return {name: noise_KX.reshape(n, s, -1) for name, noise_KX in found.items()}
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
@@ -185,16 +218,16 @@ class SoftActorCritic(AbstractOffPolicy):
         normal_KO = _acting(models).normal(seen_KO)
 
         target_K = self._target(models, batch)
-        q_KM = critic(normal_KO, counted(steps.action_NSA))
-        error_K = (q_KM - target_K[:, None]).square().sum(-1)
-        loss_K, told = error_K, {"q/loss": error_K, "q/mean": q_KM.mean(-1), "q/target": target_K}
+        q_KM = critic(normal_KO, counted(steps.action_NSA), *_kept(batch, "data"))
+        error_K = self.critic.loss(q_KM, target_K)
+        loss_K, told = error_K, {"q/loss": error_K, **self.critic.told(q_KM), "q/target": target_K}
         if self.conservative is not None:
             gap_K = self.conservative.penalty(models, batch, q_KM)
             loss_K, told = error_K + self.conservative.weight * gap_K, {**told, "q/gap": gap_K}
         yield Loss(of=(CRITIC,), value=summed(counting(batch, weight_K), loss_K), metrics=means(weight_K, told))
         action_KA, logprob_K = _drawn(models, seen_KO, counted(batch.facts[ACTS]))
-        worth_KM = critic(normal_KO, action_KA)
-        worth_K = worth_KM.mean(-1) if self.subset else worth_KM.min(-1).values
+        worth_KM = critic(normal_KO, action_KA, *_kept(batch, ACTS))
+        worth_K = worth_KM.mean(-1) if self.subset else self.critic.worth(worth_KM)
         loss_K = alpha * logprob_K - worth_K
         entropy_K = -logprob_K.detach()
         metrics = means(weight_K, {"loss": loss_K, "entropy/policy": entropy_K, "alpha": alpha.expand_as(loss_K)})
@@ -217,9 +250,15 @@ class SoftActorCritic(AbstractOffPolicy):
         counted = counted_of(batch)
         next_KO = counted(steps_of(batch).next_NSO)
         action_KA, logprob_K = _drawn(models, next_KO, counted(batch.facts[NEXT]))
-        worth_K = least(models, batch, models[TARGET](_acting(models).normal(next_KO), action_KA), self.subset)
+        q_KM = models[TARGET](_acting(models).normal(next_KO), action_KA, *_kept(batch, NEXT))
+        worth_K = least(models, batch, q_KM, self.subset) if self.subset else self.critic.worth(q_KM)
         reward_K, discount_K = self.backed(batch)
         return reward_K + discount_K * (worth_K - models[TEMPERATURE].log.exp() * logprob_K)
+
+
+def _kept(batch: TrainBatch, name: str) -> tuple[Tensor, ...]:
+    """Which units a pass of the critic keeps, where it leaves some out."""
+    return (counted_of(batch)(batch.facts[KEPT[name]]),) if KEPT[name] in batch.facts else ()
 
 
 def _acting(models: Models) -> SquashedGaussianPolicy:

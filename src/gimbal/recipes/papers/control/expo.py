@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gimbal.critics.actions import ActionValues
 from gimbal.learning.updates.edited_flow import EditedFlow
 from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
 from gimbal.policies.best_of import BestOf
@@ -15,7 +16,7 @@ def expo() -> UpdateRun:
     Data, critics and their targets are `rlpd`'s. Ours: one move per environment step, as there.
     """
     base = rlpd()
-    assert isinstance(base.update, SoftActorCritic)
+    assert isinstance(base.update, SoftActorCritic) and isinstance(base.update.critic, ActionValues)
     return replace(
         base,
         policy=BestOf(
