@@ -42,7 +42,7 @@ $(VLLM)/.ready: pyproject.toml
 	touch $@
 
 test-vllm: $(VLLM)/.ready
-	$(VLLM)/bin/pytest tests/engines/test_vllm.py tests/engines/test_vllm_server.py tests/engines/test_four_ways.py tests/engines/test_vllm_zoo.py
+	$(VLLM)/bin/pytest tests/engines/test_vllm.py tests/engines/test_vllm_server.py tests/engines/test_four_ways.py tests/engines/test_vllm_zoo.py tests/benchmarks/test_token_exactness.py
 
 # verl, TRL and verifiers as judges of ours. They see the packages of .venv behind their own.
 PEERS := .venv-peers

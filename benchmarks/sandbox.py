@@ -3,7 +3,7 @@
     python benchmarks/sandbox.py --out benchmarks/sandbox.json
 
 On a machine that is busy a program waits for its turn far longer than it runs: ``chrt -r 1 python benchmarks/sandbox.py`` (as root)
-is served first. The load and the scheduling are part of what is written.
+is served first. The load and the scheduling are part of what is written. With ``--image NAME`` (``--engine podman``) a container too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from gimbal.sandbox.base import AbstractSandboxSpec
+from gimbal.sandbox.container import Container
 from gimbal.sandbox.live import SandboxError
 from gimbal.sandbox.monty import Monty
 from gimbal.sandbox.processes import Bubblewrap, Landlock
@@ -34,7 +36,7 @@ def milliseconds(name: str, action: Callable[[], object], times: int) -> dict[st
     return {f"{name}_ms": statistics.median(taken), f"{name}_p90_ms": taken[times * 9 // 10]}
 
 
-def measure(spec: Monty | Landlock | Bubblewrap, calls: int) -> dict[str, object]:
+def measure(spec: AbstractSandboxSpec, calls: int) -> dict[str, object]:
     start = time.perf_counter()
     sandbox = spec.start()
     sandbox.exec("")
@@ -62,6 +64,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--calls", type=int, default=200)
+    parser.add_argument("--image", default="")
+    parser.add_argument("--engine", default="docker")
     options = parser.parse_args()
     found: dict[str, object] = {
         "cores": os.cpu_count(),
@@ -70,7 +74,8 @@ def main() -> None:
         "root": os.geteuid() == 0,
     }
     rungs = []
-    for spec in (Monty(), Landlock(), Bubblewrap()):
+    boxed = [Container(image=options.image, engine=options.engine)] if options.image else []
+    for spec in (Monty(), Landlock(), Bubblewrap(), *boxed):
         name = type(spec).__name__
         try:
             rungs.append({"rung": name, **measure(spec, options.calls)})

@@ -24,8 +24,10 @@ def script():
 
 
 @pytest.mark.slow  # 50 episodes in all, and openai takes seconds to import
-@pytest.mark.parametrize(("way", "count"), [("dialogue", 20), ("agent", 20), ("serve", 10)])
+@pytest.mark.parametrize(("way", "count"), [("dialogue", 20), ("agent", 20), ("serve", 10), ("vllm", 20)])
 def test_trained_tokens_are_sampled_tokens(script, way, count):
+    if way == "vllm":
+        pytest.importorskip("vllm")  # make test-vllm
     found = script.measured(way, count)
     assert found["wrong"] == 0 and found["broken"] == 0 and found["tokens"] > 500
     assert found["rebuilt"] > 0.4  # with the others a loop that encodes its text again would train on other tokens
