@@ -73,6 +73,7 @@ import group_matching  # noqa: E402
 import guardian  # noqa: E402
 import half_good  # noqa: E402
 import harness_edits  # noqa: E402
+import histories  # noqa: E402
 import holds  # noqa: E402
 import holds_page  # noqa: E402
 import horizon  # noqa: E402
@@ -160,6 +161,7 @@ SCARCE = {
     "draws are off the policy by": "off_policy",
     "seconds of CPU": "cpu",
 }
+HISTORIES = {"return": "return", "spread of codes": "spread", "loss of distances": "apart", "seconds of CPU": "cpu"}
 HALF_GOOD = {"return": "return", "balance higher where poor by": "follows", "seconds of CPU": "cpu"}
 COMBINATORIAL = {"return": "return", "seconds of CPU": "cpu"}
 TWO_FLOWS = {"return": "return", "seconds of CPU": "cpu"}
@@ -340,6 +342,7 @@ def pages() -> dict[str, str]:
         tuned(corrected, "Plans at better speeds", CORRECTED),
         tuned(scarce, "Few good actions among few recorded episodes", SCARCE),
         tuned(half_good, "Recorded actions that are good in half of the states", HALF_GOOD),
+        tuned(histories, "Histories where the state is not observed", HISTORIES),
         tuned(carried, "From offline to online, with the critics", CARRIED),
         tuned(two_flows, "Two flows at once", TWO_FLOWS),
         tuned(combinatorial, "Sets of workers to send", COMBINATORIAL),
