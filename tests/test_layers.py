@@ -74,6 +74,7 @@ WORLDS = {
         "coop_line",
         "hidden_cart",
         "coupled_bandit",
+        "gym_text",
         "held",
         "hypergrid",
         "merging",
