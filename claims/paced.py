@@ -14,8 +14,8 @@ has seen of a task.
 
 **Limits.** As in ``distillation.py``: the teacher is the student after RL. Most of half a run passes before *paced* has met each task.
 
-Written before its runs. Pilots of seeds 300 to 302 at 3e-4 came before it: the mean of four marks of *opd* .70, .62, .72, of *paced* .66,
-.73, .83; with a prior of 1, one run, .65. A third arm, *opd* on as many tasks as *paced* draws from in effect (51 of the 64), was
+Written before its runs. Pilots of seeds 300 to 302 at 3e-4 came before it: the mean of four marks of *opd* .70, .62, .72, of *paced*
+.66, .73, .83; with a prior of 1, one run, .65. A third arm, *opd* on as many tasks as *paced* draws from in effect (51 of the 64), was
 dropped for time after the tuning runs of *opd* and before any of its own or of *paced*.
 
     python claims/paced.py --processes 1        # goes on from claims/paced.json, five minutes of a core
