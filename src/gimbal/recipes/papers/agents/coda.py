@@ -17,8 +17,8 @@ def coda() -> Run:
     The executor reads results from the plan and cannot calculate. Yours: `rewards.0.solver=Endpoint(model=EXECUTOR)`, and in
     `tasks` the states of runs that were judged successes, with the action taken there as the answer. Published are 1 for an
     action and up to 1 by its distance to that one; here .5 and, since texts have no distance, 1, so that `pass_rate` counts right
-    actions. Published too: an expert like this for each application, then one planner by SFT on what all of them
-    solved: `gimbal eval EXPERT --keep a.jsonl`, `gimbal train sft tasks="Within(tasks='a.jsonl,b.jsonl',column='pass_rate',above=0)"`.
+    actions. Published too: an expert like this for each application, then one planner by SFT on what all of them solved, which
+    `gimbal eval --keep` writes: tasks="Within(tasks='a.jsonl,b.jsonl',column='pass_rate',above=0)".
     On-policy except for staleness, as grpo.
     """
     run = grpo()
