@@ -93,6 +93,7 @@ import memory  # noqa: E402
 import nearer  # noqa: E402
 import offline  # noqa: E402
 import offline_page  # noqa: E402
+import paced  # noqa: E402
 import planned  # noqa: E402
 import plans  # noqa: E402
 import priced  # noqa: E402
@@ -240,6 +241,13 @@ SWARM = {
     "steps": "steps",
 }
 DISTILLATION = {"mean of its marks": "mean", "at the end": "end", "steps": "steps"}
+FRONTIER = {
+    "mean of its marks": "mean",
+    "at the end": "end",
+    "groups within reach": "within",
+    "KL at the end": "kl_last",
+    "steps": "steps",
+}
 VOTES = {
     "mean of its marks": "mean",
     "at the end": "end",
@@ -310,6 +318,7 @@ def pages() -> dict[str, str]:
         flows.bar(campaign.load(flows.RECORD)),
         tuned(swarm, "Two runs that share their rollouts", SWARM),
         tuned(distillation, "A teacher that grades every token", DISTILLATION),
+        tuned(paced, "A teacher for what is within reach", FRONTIER),
         tuned(seeded, "Solved examples for tasks that only failed", SEEDED),
         tuned(votes, "Votes of a tree, without labels", VOTES),
         demo_page.section(campaign.load(demo.RECORD)),

@@ -75,6 +75,7 @@ WORLDS = {
         "coop_line",
         "hidden_cart",
         "coupled_bandit",
+        "gym_text",
         "held",
         "hypergrid",
         "learned_world",

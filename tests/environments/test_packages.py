@@ -31,7 +31,12 @@ PAGE = blocks.read("environments.md")
 # OpenEnv needs a server (test_openenv.py), and what names no environment is in tests/recipes/test_configure.py.
 COMMANDS = [line for line in blocks.commands(PAGE) if re.search(r"(?:tool|game)=(?!OpenEnv)\w", line)]
 NEEDS = {"AgentDojo": "agentdojo", "Bfcl": "bfcl_eval", "Verifiers": "verifiers", "Mcp": "mcp", "MiniGrid": "minigrid"}
-NEEDS |= {"TextWorld": "textworld", "TextArena": "textarena", "TextArenaMatch": "textarena"}
+NEEDS |= {
+    "TextWorld": "textworld",
+    "TextArena": "textarena",
+    "TextArenaMatch": "textarena",
+    "TextGymnasium": "gymnasium",
+}
 SOLVING = Path(__file__).parent / "solving.py"
 
 

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 
-from gimbal.composition import AbstractPart, Composition, Refusal, Verdict, parts_of
+from gimbal.advantages.estimators.distillation import Distillation
+from gimbal.composition import OBSERVES, AbstractPart, Composition, Refusal, Verdict
 from gimbal.environments.base import AbstractEnvironmentSpec
 from gimbal.records import Group
-from gimbal.rewards.base import AbstractReward
 
 Kind = Literal["failed", "mixed", "solved"]
 
@@ -100,14 +100,10 @@ class AbstractSuccessTracking(AbstractPart):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
-        if not whole.run.policy.family.judged or whole.has(AbstractEnvironmentSpec):
-            return  # an environment pays
-        elsewhere = sum(isinstance(part, AbstractReward) for part in parts_of(whole.run.held_out))
-        within = (
-            len(whole.all(AbstractReward)) > len(whole.run.rewards) + elsewhere
-        )  # a workflow that scores what it draws
-        counted = any(reward.weight for reward in whole.run.rewards) or (self.name and whole.run.rewards)
-        if not counted and not within:
+        rewards = whole.run.rewards
+        counted = any(reward.weight for reward in rewards) or (self.name and rewards)
+        paid = whole.has(AbstractEnvironmentSpec) or whole.doing(OBSERVES)
+        if whole.has(Distillation) and not counted and not paid:  # any other run has something that pays
             yield Refusal(
                 f"{type(self).__name__} goes by how often tasks are solved, and nothing says so here: add a reward; of one with "
                 "weight 0 give the name, as in curriculum.name=REWARD"

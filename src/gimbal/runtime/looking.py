@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any
 
 import numpy as np
 
@@ -65,8 +66,8 @@ class Unread:
     """Counts the rows with characters that a policy's vocabulary lacks: in their prompt or messages, or in what is imitated."""
 
     def __init__(self, policy: AbstractPolicy | None) -> None:
-        tokenizer = policy.tokenizer if isinstance(policy, TokenPolicy) else None
-        self._tokenizer = tokenizer if tokenizer is not None and tokenizer.unk_token_id is not None else None
+        tokenizer: Any = policy.tokenizer if isinstance(policy, TokenPolicy) else None
+        self._tokenizer: Any = tokenizer if tokenizer is not None and tokenizer.unk_token_id is not None else None
         self._known: dict[str, bool] = {}
         self.rows, self.hit, self.found = 0, 0, set[str]()
 

@@ -29,8 +29,8 @@ class RightSteps(AbstractFilter):
     - ``run`` = 1: each step separately.
 
     Confidence: abstract only; the mask on steps is the paper's, whose grades are a judge's; ours: how a step is judged, and the edges.
-    Left out: StepRM, a model taught the grades. In a pilot in the terminal it was right on .77 to .79 of fresh steps, taught by a grader
-    who is right on .8 (docs/log.md): no better than its grader, who can be asked as well at this size.
+    Left out: StepRM, a model taught the grades. In a pilot in the terminal it was right on .77 to .79 of fresh steps, taught by a
+    grader who is right on .8 (docs/log.md): no better than its grader, who can be asked as well at this size.
     """
 
     separator: str = LINES_AND_CUES
