@@ -115,5 +115,11 @@ def measure(job: Job) -> dict[str, Any]:
     return found | {"cpu": round(cpu, 1)}
 
 
+def left(runs: campaign.Runs) -> Iterator[list[Job]]:
+    """The two arms that were near to each other in the pilots first: what is recorded early can be compared."""
+    for arms in (("world", "td3"), ARMS):
+        yield from replace(TUNED, arms=arms).left(runs)
+
+
 if __name__ == "__main__":
-    campaign.campaign(__doc__, RECORD, TUNED.left, measure, campaign.described)
+    campaign.campaign(__doc__, RECORD, left, measure, campaign.described)
