@@ -1,5 +1,7 @@
 """Stores: what goes in, what comes out, how old it may be, and that it comes back after a kill."""
 
+import errno
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -212,7 +214,7 @@ def test_a_buffer_on_disk_draws_the_same_as_one_in_memory_over_a_resume_and_leav
 
 
 def test_rows_on_disk_are_in_a_file_and_a_state_is_a_copy_of_them(tmp_path):
-    """Of 1,000 places 12 are written: the others take nothing of the disk, and what is drawn later does not move a state."""
+    """What comes in later does not move a state."""
     store = Transitions(capacity=1000, disk=str(tmp_path), learning_starts=10**6).start(0)
     store.take(rows([12]))
     assert store.rows.shape[0] == 1000, "room for all at once"
@@ -223,6 +225,19 @@ def test_rows_on_disk_are_in_a_file_and_a_state_is_a_copy_of_them(tmp_path):
     before = state["rows"]["decisions"].observation_NSO.clone()
     store.take(rows([1000], start=50))
     assert before.flatten().tolist() == list(range(12)) == state["rows"]["decisions"].observation_NSO.flatten().tolist()
+
+
+def test_a_disk_without_place_for_all_is_refused_before_anything_is_lost(tmp_path, monkeypatch):
+    def full(*words):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    store = Transitions(capacity=5000, disk=str(tmp_path)).start(0)
+    with pytest.raises(
+        ValueError, match=r"no place for 5,000 decisions \(No space left on device\): lower store.capacity"
+    ):
+        store.take(rows([12]))
+    assert not list(tmp_path.iterdir())
 
 
 def test_groups_are_drawn_whole_and_once():

@@ -94,6 +94,12 @@ def test_it_begins_at_recorded_steps_and_a_seed_says_at_which(tmp_path, data):
     assert world.reset(options={"begin": (5.0, 6.0)})[0].tolist() == [5.0, 6.0]
 
 
+def test_a_horizon_of_no_steps_is_refused(tmp_path, data):
+    world = Environment(f"{saved(tmp_path / 'model')}:{data}@horizon=0")
+    with pytest.raises(ValueError, match="horizon 0; it counts the steps of an episode, at least 1"):
+        world.reset(Gymnasium()[0], 0)
+
+
 def test_each_step_is_of_any_member_and_has_that_ones_noise(tmp_path, data):
     """Means 10 apart, so that a step tells whose it is; deviation e^1 in the first number, by the member's own logit."""
     place = saved(tmp_path / "model", apart=20.0, wide=True)

@@ -416,8 +416,8 @@ def _made(source: str, settings: Mapping[str, Any]) -> Any:
     import gymnasium
 
     place, _, name = source.rpartition(":")
-    if "/" in place and Path(place).expanduser().is_dir():  # by name, as that file needs this one
-        return resolve(LEARNED_WORLD)(place, name)
+    if "/" in place and (saved := Path(place).expanduser()).is_dir():
+        return resolve(LEARNED_WORLD)(str(saved), name)  # by its name, as that file needs this one
     there = vars(imported(place, source)) if place else {}
     own = there.get(name)
     known = (key for key in gymnasium.registry if key == name or key.startswith(f"{name}-v"))

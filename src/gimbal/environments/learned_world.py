@@ -49,6 +49,8 @@ class LearnedWorld(gymnasium.Env):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float[np.ndarray, " O"], dict[str, Any]]:
         super().reset(seed=seed)
+        if self.horizon < 1:
+            raise ValueError(f"LearnedWorld has horizon {self.horizon}; it counts the steps of an episode, at least 1")
         drawn_O = self._begins_KO[self.np_random.integers(len(self._begins_KO))]
         self._seen_O, self.steps = np.array((options or {}).get("begin", drawn_O), np.float32), 0
         return self._seen_O.copy(), {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -75,7 +75,8 @@ class Planned(AbstractPolicySpec):
 
 def world_in(directory: str) -> tuple[DynamicsNetwork, float]:
     """The world of the planning policy that is saved there, and the largest action; ValueError where none is."""
-    held = {k: tuple(v) if isinstance(v, list) else v for k, v in read_config(directory, "a world").items()}
+    found = read_config(directory, "a world")
+    held: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in found.items()}
     bound = held.pop("bound", None)
     try:
         world = Dynamics(**held).load(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 
 import torch
@@ -12,8 +13,8 @@ from torch import Tensor
 def room(like: Tensor, rows: int, directory: str) -> Tensor:
     """So many rows, the first of which are ``like`` and the others 0: in memory, or in a file of ``directory`` where one is named.
 
-    The file has no name any more when this returns, so nothing is left of it when the process ends, however that ends; its zeros take
-    no place on the disk until they are written over.
+    The file has no name any more when this returns, so nothing is left of it when the process ends, however that ends. Its place on the
+    disk is taken at once: a disk that filled up later would end the process without a word.
     """
     shape = (rows, *like.shape[1:])
     if not directory or not math.prod(shape):
@@ -21,6 +22,14 @@ def room(like: Tensor, rows: int, directory: str) -> Tensor:
     else:
         with tempfile.NamedTemporaryFile(dir=directory, prefix="gimbal-rows-") as file:
             size = math.prod(shape)
+            try:
+                if hasattr(os, "posix_fallocate"):  # not on every system
+                    os.posix_fallocate(file.fileno(), 0, size * like.itemsize)
+            except OSError as error:
+                raise ValueError(
+                    f"store.disk={directory} has no place for {rows:,} decisions ({error.strerror}): lower store.capacity, or name a "
+                    "directory on another disk"
+                ) from error
             found = torch.from_file(file.name, shared=True, size=size, dtype=like.dtype).reshape(shape)
     found[: len(like)] = like
     return found

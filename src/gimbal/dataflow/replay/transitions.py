@@ -62,7 +62,8 @@ class Transitions(AbstractStoreSpec):
     world that learns on its own rollouts (``ModelLearning``, ``Dyna``).
 
     ``disk`` is a directory in whose files the decisions are kept in place of memory, mapped, so that the system may put away what is
-    seldom drawn. The files have no names and end with the process; a checkpoint has a copy, which a resumed run reads back.
+    seldom drawn. The files have room for ``capacity`` from the first decision on and no names, and end with the process; a checkpoint
+    has a copy, which a resumed run reads back.
 
     - ``disk``: the same bits as in memory.
     - ``capacity`` = the decisions of one step, ``update_to_data`` = 1 / ``minibatch``: one move on what has just come in.
