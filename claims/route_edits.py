@@ -24,10 +24,10 @@ else undecided; the same of *draft* is described.
 perturbations for the editor are ours in detail. The published figures (an edit is worth 0.3 points of a driving score after SFT and 1.9
 after RL) are of another task.
 
-Written before its runs, after pilots: the base (200 grids) has 0.56 in one pass and 0.68 with an edit. Where a pass writes what is above
-0.5 (a spread of 0.05, 20 steps of 16 groups of 16 at 3e-4, seed 99), *whole* ended below the base, at 0.62 edited and 0.52 without; so
-drafts here take one pass. A run of *whole* in this setting (3e-4, seed 99) had 0.47 in its first three steps and 0.55 in its last three, as it
-samples.
+Written before its runs, after pilots: the base (200 grids) has 0.56 in one pass and 0.68 with an edit. Where a pass writes what is
+above 0.5 (a spread of 0.05, 20 steps of 16 groups of 16 at 3e-4, seed 99), *whole* ended below the base, at 0.62 edited and 0.52
+without; so drafts here take one pass. A run of *whole* in this setting (3e-4, seed 99) had 0.47 in its first three steps and 0.55 in
+its last three, as it samples.
 
     python claims/route_edits.py --processes 1     # goes on from claims/route_edits.json; five minutes of one idle core
 """
