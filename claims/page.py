@@ -282,7 +282,10 @@ SELF_DISTILLED = {name: name for name in ("nearness", "one", "two", "three", "co
 FORECASTS = {name: name for name in ("nearness", "fours", "coverage")} | {"seconds of CPU": "seconds"}
 BLACKBOX = {name: name for name in ("nearness", "fours", "coverage", "distance")} | {"seconds of CPU": "seconds"}
 REVIEWS = {name: name for name in ("right", "gain", "five", "again", "passes")}
-ROUTE_EDITS = {name: name for name in ("edited", "plain", "gain", "three", "again", "passes")}
+ROUTE_EDITS = {name: name for name in ("edited", "plain", "gain", "two", "again")} | {
+    "greedy edited": "greedy_edited",
+    "greedy plain": "greedy_plain",
+}
 DRAFTS = {name: name for name in ("reward", "true", "coverage", "agreement", "steps")} | {"seconds of CPU": "cpu"}
 
 

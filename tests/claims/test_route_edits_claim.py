@@ -24,7 +24,9 @@ def test_arms_differ_in_edits_alone():
 
 def test_a_score_at_three_passes_by_hand():
     points = [(0.9, 8.0, 0.0), (0.8, 4.0, 0.0), (0.6, 2.0, 0.0)]
-    assert claim.at(points) == pytest.approx(0.7) and claim.at(points[:2]) == 0.0
+    assert claim.at(points) == 0.6 and claim.at([*points[:1], (0.5, 1.0, 0.0)]) == pytest.approx(
+        0.5 + 0.4 / 7, abs=1e-4
+    )
 
 
 def test_the_base_is_measured_once_and_first():
@@ -41,7 +43,7 @@ def made(arm, rate, seed, gain):
         "gain": gain,
         "edited": 0.5,
         "plain": 0.5,
-        "three": 0.5,
+        "two": 0.5,
     }
 
 
@@ -63,6 +65,6 @@ def test_in_each_recorded_run_edits_rewrite_squares():
     runs = campaign.load(claim.RECORD)
     assert len(runs) == claim.TUNED.whole + 1
     for run in runs:
-        assert len(run["with"]) == len(run["without"]) == len(claim.THRESHOLDS)
+        assert len(run["points"]) == len(claim.THRESHOLDS) and run["points"][0][1] == 1.0 and run["passes"] == 2.0
         assert run["gain"] == pytest.approx(run["edited"] - run["plain"], abs=1e-4)
         assert run["arm"] != claim.WHOLE or run["again"] > 0

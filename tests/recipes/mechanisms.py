@@ -629,7 +629,7 @@ MECHANISMS: dict[str, Mechanism] = {
         in_place=differs("reward/speed/mean").by(sampling=replace(DRIVEN, in_place=False)),
     ),
     "fast_d_drive": of(
-        "reflect_drive", prompts=8, sampling=differs("reward/speed/mean").by(sampling=replace(GIVEN, scaffold=""))
+        "reflect_drive", prompts=8, sampling=differs("reward/route/mean").by(sampling=replace(GIVEN, scaffold=""))
     ),
     "edit_r2": of("streams", filters=above("drops/decisions/Unspoilt")),
     "flow_bp": of("draft", update=GRADIENT),

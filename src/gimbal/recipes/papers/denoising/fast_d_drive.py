@@ -23,6 +23,6 @@ def fast_d_drive() -> Run:
     """
     return replace(
         reflect_drive(),
-        sampling=MaskedSampling(max_length=STEPS, threshold=0.5, spread=0.05, scaffold="arrival"),
+        sampling=MaskedSampling(max_length=STEPS, threshold=0.0, scaffold="arrival"),
         rewards=(RouteScore(), TokensPerPass(weight=0.0)),
     )

@@ -21,7 +21,7 @@ def reflect_drive() -> Run:
     """ReflectDrive-2 (arXiv:2605.04647): a planner drafts a route in parallel and edits it, and RL pays both for the edited route.
 
     gimbal-routes was first taught to edit: to restore the expert's route from one at another speed, or with a part beside itself. Here
-    it writes the squares of a route over a grid with obstacles, all above a confidence of 0.5 together, and reads it once more: each
+    it writes the squares of a route over a grid with obstacles in one pass, nearly always all of them, and reads it once more: each
     square may be rewritten, by the same network, token for token. GRPO acts on the score of the final route, with one advantage on the
     tokens of the draft, on the choice of what is edited and on the edits. ``reward/remasked/mean`` counts edited squares. Left out: the
     planner's choice of its own goal, which a task gives here. On-policy except for staleness: one update per batch, at a ratio of 1, so
@@ -33,10 +33,10 @@ def reflect_drive() -> Run:
         engine=Unmasking(slots=64),
         tasks=GridRoutes(seed=1),
         held_out=HeldOut(tasks=GridRoutes(seed=2, size=100), samples=1),
-        sampling=MaskedSampling(max_length=STEPS, threshold=0.5, spread=0.05, reviews=1, keep=0.5, in_place=True),
+        sampling=MaskedSampling(max_length=STEPS, threshold=0.0, spread=0.1, reviews=1, keep=0.5, in_place=True),
         rewards=(RouteScore(), TokensPerPass(weight=0.0), Remasked()),
-        prompts_per_step=16,
-        num_generations=16,
+        prompts_per_step=32,
+        num_generations=8,
         optimization=Optimization(learning_rate=3e-4, microbatch_tokens=65536),
         steps=20,
     )
