@@ -51,8 +51,8 @@ COMPARED = {
     f"{words} ({name})": (f"{name}: {one}", f"{name}: {other}", figure)
     for name in PROBLEMS
     for words, one, other, figure in (
-        ("sublinear", "chance", "optimistic", "slope"),
-        ("sublinear", "chance", "rare", "slope"),
+        ("optimistic value iteration is sublinear", "chance", "optimistic", "slope"),
+        ("the actor-critic is sublinear", "chance", "rare", "slope"),
         ("less regret than optimistic value iteration", "optimistic", "rare", "regret"),
         ("a new start helps", "no reset", "rare", "regret"),
     )

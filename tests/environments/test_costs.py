@@ -26,10 +26,10 @@ CART = "gimbal.environments.bounded_cart:BoundedCart"
 
 
 class Square(gymnasium.Env):
-    """One action in [-1, 1] pays itself and costs its square: with a limit of 1/4 the best action is 1/2, at a price of 1."""
+    """One action in [-3, 3] pays itself and costs its square: with a limit of 1/4 the best action is 1/2, at a price of 1."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-3, 3, (1,), np.float32)
     says = staticmethod(lambda action, step: {"cost": action**2})
     steps = 0
 
@@ -121,32 +121,30 @@ def squared(run, **changes):
 
 @pytest.mark.slow
 def test_ppo_finds_the_best_action_within_a_limit_and_its_price():
-    rule = Lagrangian(signal="cost/step", limit=0.25, rate=0.3, initial=0.0, high=5.0)
-    run = squared(
-        "ppo_lagrangian", **{"optimization.learning_rate": 1e-2, "optimization.decay": "constant", "steps": 80}
-    )
+    rule = Lagrangian(signal="cost/step", limit=0.25, rate=0.2, initial=1.5, high=5.0)
+    settings = {"optimization.learning_rate": 1e-2, "optimization.epochs": 4, "optimization.decay": "constant"}
+    run = squared("ppo_lagrangian", **settings, steps=70)
     trainer = Trainer(replace(run, controllers={"reward_shaping.0.multiplier": rule}))
-    told = [trainer.advance()[0] for _ in range(80)]
+    told = [trainer.advance()[0] for _ in range(70)][-10:]
     trainer.close()
-    late = {name: float(np.mean([step[name] for step in told[-30:]])) for name in ("reward/mean", "cost/step")}
-    assert late["cost/step"] == pytest.approx(0.25, abs=0.05)
-    assert late["reward/mean"] == pytest.approx(0.5, abs=0.08), (
-        "a policy that is less sure of its action earns less within it"
-    )
-    assert np.mean([step["control/reward_shaping.0.multiplier"] for step in told[-30:]]) == pytest.approx(1, abs=0.3)
+    for name, known in (("cost/step", 0.25), ("reward/mean", 0.5), ("control/reward_shaping.0.multiplier", 1.0)):
+        assert np.mean([step[name] for step in told]) == pytest.approx(known, rel=0.1), name
 
 
 def test_sac_prices_old_steps_by_the_present_multiplier_and_new_ones_are_measured():
     run = recipes.load("sac_lagrangian", {"store.learning_starts": 0, "store.minibatch": 8})
-    update = replace(run.update, price=PricedCost(multiplier=1.5))
+    update = replace(run.update, price=PricedCost(multiplier=1.5), controllers={})
     trainer = Trainer(replace(run, update=update))
     trainer.begin()
     trainer.advance()
     groups, *_ = trainer.pipeline.next_batch(trainer.learner.version)
     rows_ = trainer.store.take(pack(groups))
-    ready = trainer.learner.prepare(rows_)
+    cost_N1 = torch.rand(rows_.shape, generator=torch.Generator().manual_seed(0))  # so soon the cart is inside
+    rows_ = rows_.with_columns({COST_AFTER: cost_N1})
+    ready, told = trainer.learner.update.prepare(trainer.learner.models, rows_)
     trainer.close()
     n = ready.shape[0]
+    assert told["cost/step"] == pytest.approx(float(cost_N1[n:].mean())) and len(cost_N1) == n + 10
     reward_N, cost_N = rows_.reward_NS[:n, 0], rows_.facts[COST_AFTER][:n, 0]
     assert torch.allclose(ready.facts["backed/reward"][:, 0], (reward_N - 1.5 * cost_N) / 2.5)
     assert torch.equal(trainer.store.rows.reward_NS[10:20], rows_.reward_NS[n:]), "the buffer keeps what was paid"
