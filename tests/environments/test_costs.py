@@ -16,10 +16,8 @@ from gimbal.engines.base import Request, drained
 from gimbal.engines.episodes import Episodes
 from gimbal.environments.bounded_cart import EDGE
 from gimbal.environments.gym import Environment, Gymnasium
-from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
 from gimbal.policies.gaussian import Gaussian
 from gimbal.records import Episode, Group
-from gimbal.runtime.compose import check
 from gimbal.runtime.trainer import Trainer
 
 CART = "gimbal.environments.bounded_cart:BoundedCart"
@@ -148,14 +146,3 @@ def test_sac_prices_old_steps_by_the_present_multiplier_and_new_ones_are_measure
     reward_N, cost_N = rows_.reward_NS[:n, 0], rows_.facts[COST_AFTER][:n, 0]
     assert torch.allclose(ready.facts["backed/reward"][:, 0], (reward_N - 1.5 * cost_N) / 2.5)
     assert torch.equal(trainer.store.rows.reward_NS[10:20], rows_.reward_NS[n:]), "the buffer keeps what was paid"
-
-
-def test_where_a_price_is_not_read_it_is_refused():
-    run = recipes.function("sac_lagrangian")()
-    with pytest.raises(ValueError, match=r"update\.price prices single steps.*set store\.n=1"):
-        check(replace(run, store=replace(run.store, n=3)))
-    inside = recipes.function("mbpo")()
-    priced = replace(inside.update.inside, price=PricedCost())
-    assert isinstance(priced, SoftActorCritic)
-    with pytest.raises(ValueError, match="Dyna learns from steps of its own making too, which tell no cost"):
-        check(replace(inside, update=replace(inside.update, inside=priced)))
