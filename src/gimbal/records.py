@@ -195,19 +195,9 @@ class Rollout:
 
     def validate(self) -> None:
         """Every per-decision column has the length of the rollout, and every sampled decision a finite log-probability."""
-        own = (
-            "version_S",
-            "mask_S",
-            "reward_S",
-            "cost_S",
-            "entropy_S",
-            "rival_S",
-            "rival_logprob_S",
-            "part_S",
-            "turn_S",
-        )
-        for name, column in ((name, getattr(self, name)) for name in own):
-            assert column is None or column.shape == self.behavior_S.shape, (name, column.shape, self.length)
+        for name, column in vars(self).items():
+            if name.endswith("_S") and column is not None:
+                assert column.shape == self.behavior_S.shape, (name, column.shape, self.length)
         assert self.length > 0, "a rollout holds at least one decision"
         assert self.fork is None or (self.fork[0] <= self.sample and 0 < self.fork[1] < self.length), self.fork
         assert bool(torch.isfinite(self.behavior_S[self.mask_S]).all()), "behavior log-probability is not finite"
