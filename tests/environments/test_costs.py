@@ -78,6 +78,32 @@ def test_rows_carry_what_the_cart_said_and_episodes_their_sum():
     assert len(whole[0].cost_S) == 40
 
 
+@pytest.mark.parametrize("segment", [0, 20])
+def test_an_episode_that_goes_on_after_a_resume_costs_what_it_would_have(segment):
+    """Saved in the middle of a row; with segments, of the second row of its episode."""
+
+    def played(broken):
+        policy, task = Gaussian(observations=2, actions=1).load(3), Gymnasium(environment=f"{CART}@gust=3")
+        sampling, found = replace(recipes.function("pendulum")().sampling, max_length=40), []
+        engine = Episodes(slots=1, segment=segment).start(policy)
+        engine.load(0, policy.state_dict())
+        for number in range(40 // (segment or 40)):
+            engine.submit(Request(group=number, task=task[0], sample=0, sampling=sampling, seed=0))
+        for at in range(41):
+            if at == broken:
+                saved = engine.state_dict()
+                engine = Episodes(slots=1, segment=segment).start(policy)
+                engine.load(0, policy.state_dict())
+                engine.load_state_dict(saved)
+            found += [ended.outcome.last for ended in engine.step()]
+        return found
+
+    whole, again = played(None), played(31)
+    assert [row.stop for row in whole][-1] == "truncated" and whole[-1].scores["cost"] > 0
+    for row, other in zip(whole, again, strict=True):
+        assert torch.equal(row.cost_S, other.cost_S) and row.scores == other.scores
+
+
 def test_packing_and_a_buffer_keep_costs_beside_their_steps():
     packed = pack([Group(task=row.task, index=n, episodes=(Episode.of(row),)) for n, row in enumerate(rows(steps=30))])
     place_NS = packed.decisions.next_NSO[..., 0]

@@ -135,7 +135,8 @@ class EnergyTank(gymnasium.Wrapper):
                 "energy and most; harvest is a share"
             )
         self.begins, self.least, self.most, self.harvest = energy, least, max(most, energy), harvest
-        self.energy, self.played = energy, np.zeros(acts.shape, np.float32)
+        self.energy = energy
+        self.played: np.ndarray = np.zeros(acts.shape, np.float32)
         low, high = np.concatenate([seen.low, [0], acts.low]), np.concatenate([seen.high, [np.inf], acts.high])
         self.observation_space = gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
 
