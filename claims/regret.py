@@ -22,6 +22,11 @@ Written before its runs, after 1,500 episodes of *rare* in a test, and one run o
 nearly all of its regret over 2,048 episodes came in the first 16 (9.8 of 9.9), so that its slope was 0; the episodes were cut to 512
 for time.
 
+What the rule says besides, after the runs: rare changes cost nothing, and all slopes are within the theory, for they are near 0: most
+of the regret comes in the first 32 episodes, after which the best policy is played. A slope of 1/2 is of the worst problem of a size,
+which neither of these is. *Less regret* is asked the other way round than the rule says, and *no reset* on the river had 36 in one
+seed of five.
+
     python claims/regret.py       # goes on from claims/regret.json; a minute of one idle core
 """
 
@@ -51,8 +56,8 @@ COMPARED = {
     f"{words} ({name})": (f"{name}: {one}", f"{name}: {other}", figure)
     for name in PROBLEMS
     for words, one, other, figure in (
-        ("sublinear", "chance", "optimistic", "slope"),
-        ("sublinear", "chance", "rare", "slope"),
+        ("optimistic value iteration is sublinear", "chance", "optimistic", "slope"),
+        ("the actor-critic is sublinear", "chance", "rare", "slope"),
         ("less regret than optimistic value iteration", "optimistic", "rare", "regret"),
         ("a new start helps", "no reset", "rare", "regret"),
     )

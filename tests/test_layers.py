@@ -84,6 +84,8 @@ WORLDS = {
         "point_maze",
         "point_reach",
         "pushed_pendulum",
+        "risky_point",
+        "spring_wall",
         "tabular",
     )
 }

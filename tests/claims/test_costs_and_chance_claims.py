@@ -42,7 +42,10 @@ def test_verdicts_follow_the_rules():
 
 
 def test_a_price_that_breaks_the_limit_is_chosen_only_where_all_do():
-    told = [{"arm": "fixed", "seed": 100, "rate": p, "return": r, "cost": c} for p, r, c in ((0.2, 90, 60), (0.6, 50, 4), (2.0, 40, 0))]
+    told = [
+        {"arm": "fixed", "seed": 100, "rate": p, "return": r, "cost": c}
+        for p, r, c in ((0.2, 90, 60), (0.6, 50, 4), (2.0, 40, 0))
+    ]
     assert priced.TUNED.best(told, "fixed") == 0.6
     assert priced.TUNED.best([run | {"cost": run["cost"] + 6} for run in told], "fixed") == 2.0
 
@@ -51,7 +54,10 @@ def test_the_arms_of_stac_differ_in_the_critic():
     made = {arm: stac.run_of(arm, 3e-3, 4) for arm in stac.TUNED.arms}
     own = made["stac"]
     assert own.update.critic.pessimism == 0.5 and own.update.critic.dropout == 0.01
-    for arm, critic in (("neutral", replace(own.update.critic, pessimism=0.0)), ("sac", ActionValues(observations=2, actions=2))):
+    for arm, critic in (
+        ("neutral", replace(own.update.critic, pessimism=0.0)),
+        ("sac", ActionValues(observations=2, actions=2)),
+    ):
         assert made[arm].update.critic == critic
         assert replace(made[arm], update=replace(made[arm].update, critic=own.update.critic)) == own
     rates = own.update.optimization

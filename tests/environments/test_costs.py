@@ -16,20 +16,18 @@ from gimbal.engines.base import Request, drained
 from gimbal.engines.episodes import Episodes
 from gimbal.environments.bounded_cart import EDGE
 from gimbal.environments.gym import Environment, Gymnasium
-from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
 from gimbal.policies.gaussian import Gaussian
 from gimbal.records import Episode, Group
-from gimbal.runtime.compose import check
 from gimbal.runtime.trainer import Trainer
 
 CART = "gimbal.environments.bounded_cart:BoundedCart"
 
 
 class Square(gymnasium.Env):
-    """One action in [-1, 1] pays itself and costs its square: with a limit of 1/4 the best action is 1/2, at a price of 1."""
+    """One action in [-3, 3] pays itself and costs its square: with a limit of 1/4 the best action is 1/2, at a price of 1."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-3, 3, (1,), np.float32)
     says = staticmethod(lambda action, step: {"cost": action**2})
     steps = 0
 
@@ -80,6 +78,32 @@ def test_rows_carry_what_the_cart_said_and_episodes_their_sum():
     assert len(whole[0].cost_S) == 40
 
 
+@pytest.mark.parametrize("segment", [0, 20])
+def test_an_episode_that_goes_on_after_a_resume_costs_what_it_would_have(segment):
+    """Saved in the middle of a row; with segments, of the second row of its episode."""
+
+    def played(broken):
+        policy, task = Gaussian(observations=2, actions=1).load(3), Gymnasium(environment=f"{CART}@gust=3")
+        sampling, found = replace(recipes.function("pendulum")().sampling, max_length=40), []
+        engine = Episodes(slots=1, segment=segment).start(policy)
+        engine.load(0, policy.state_dict())
+        for number in range(40 // (segment or 40)):
+            engine.submit(Request(group=number, task=task[0], sample=0, sampling=sampling, seed=0))
+        for at in range(41):
+            if at == broken:
+                saved = engine.state_dict()
+                engine = Episodes(slots=1, segment=segment).start(policy)
+                engine.load(0, policy.state_dict())
+                engine.load_state_dict(saved)
+            found += [ended.outcome.last for ended in engine.step()]
+        return found
+
+    whole, again = played(None), played(31)
+    assert [row.stop for row in whole][-1] == "truncated" and whole[-1].scores["cost"] > 0
+    for row, other in zip(whole, again, strict=True):
+        assert torch.equal(row.cost_S, other.cost_S) and row.scores == other.scores
+
+
 def test_packing_and_a_buffer_keep_costs_beside_their_steps():
     packed = pack([Group(task=row.task, index=n, episodes=(Episode.of(row),)) for n, row in enumerate(rows(steps=30))])
     place_NS = packed.decisions.next_NSO[..., 0]
@@ -121,43 +145,30 @@ def squared(run, **changes):
 
 @pytest.mark.slow
 def test_ppo_finds_the_best_action_within_a_limit_and_its_price():
-    rule = Lagrangian(signal="cost/step", limit=0.25, rate=0.3, initial=0.0, high=5.0)
-    run = squared(
-        "ppo_lagrangian", **{"optimization.learning_rate": 1e-2, "optimization.decay": "constant", "steps": 80}
-    )
+    rule = Lagrangian(signal="cost/step", limit=0.25, rate=0.2, initial=1.5, high=5.0)
+    settings = {"optimization.learning_rate": 1e-2, "optimization.epochs": 4, "optimization.decay": "constant"}
+    run = squared("ppo_lagrangian", **settings, steps=70)
     trainer = Trainer(replace(run, controllers={"reward_shaping.0.multiplier": rule}))
-    told = [trainer.advance()[0] for _ in range(80)]
+    told = [trainer.advance()[0] for _ in range(70)][-10:]
     trainer.close()
-    late = {name: float(np.mean([step[name] for step in told[-30:]])) for name in ("reward/mean", "cost/step")}
-    assert late["cost/step"] == pytest.approx(0.25, abs=0.05)
-    assert late["reward/mean"] == pytest.approx(0.5, abs=0.08), (
-        "a policy that is less sure of its action earns less within it"
-    )
-    assert np.mean([step["control/reward_shaping.0.multiplier"] for step in told[-30:]]) == pytest.approx(1, abs=0.3)
+    for name, known in (("cost/step", 0.25), ("reward/mean", 0.5), ("control/reward_shaping.0.multiplier", 1.0)):
+        assert np.mean([step[name] for step in told]) == pytest.approx(known, rel=0.1), name
 
 
 def test_sac_prices_old_steps_by_the_present_multiplier_and_new_ones_are_measured():
     run = recipes.load("sac_lagrangian", {"store.learning_starts": 0, "store.minibatch": 8})
-    update = replace(run.update, price=PricedCost(multiplier=1.5))
+    update = replace(run.update, price=PricedCost(multiplier=1.5), controllers={})
     trainer = Trainer(replace(run, update=update))
     trainer.begin()
     trainer.advance()
     groups, *_ = trainer.pipeline.next_batch(trainer.learner.version)
     rows_ = trainer.store.take(pack(groups))
-    ready = trainer.learner.prepare(rows_)
+    cost_N1 = torch.rand(rows_.shape, generator=torch.Generator().manual_seed(0))  # so soon the cart is inside
+    rows_ = rows_.with_columns({COST_AFTER: cost_N1})
+    ready, told = trainer.learner.update.prepare(trainer.learner.models, rows_)
     trainer.close()
     n = ready.shape[0]
+    assert told["cost/step"] == pytest.approx(float(cost_N1[n:].mean())) and len(cost_N1) == n + 10
     reward_N, cost_N = rows_.reward_NS[:n, 0], rows_.facts[COST_AFTER][:n, 0]
     assert torch.allclose(ready.facts["backed/reward"][:, 0], (reward_N - 1.5 * cost_N) / 2.5)
     assert torch.equal(trainer.store.rows.reward_NS[10:20], rows_.reward_NS[n:]), "the buffer keeps what was paid"
-
-
-def test_where_a_price_is_not_read_it_is_refused():
-    run = recipes.function("sac_lagrangian")()
-    with pytest.raises(ValueError, match=r"update\.price prices single steps.*set store\.n=1"):
-        check(replace(run, store=replace(run.store, n=3)))
-    inside = recipes.function("mbpo")()
-    priced = replace(inside.update.inside, price=PricedCost())
-    assert isinstance(priced, SoftActorCritic)
-    with pytest.raises(ValueError, match="Dyna learns from steps of its own making too, which tell no cost"):
-        check(replace(inside, update=replace(inside.update, inside=priced)))

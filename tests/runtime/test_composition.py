@@ -22,6 +22,7 @@ import gimbal
 from gimbal.advantages import GroupCentered, ReturnToGo, Whitened
 from gimbal.advantages.estimators.reward_decoupled import RewardDecoupled
 from gimbal.advantages.estimators.stratified import Stratified
+from gimbal.advantages.reward_shaping.priced_cost import PricedCost
 from gimbal.composition import Advice, Refusal
 from gimbal.controllers.stability import Stability
 from gimbal.dataflow.real_samples import RealSamples
@@ -78,6 +79,7 @@ from gimbal.recipes.papers.control.rad_2 import rad_2
 from gimbal.recipes.papers.control.residual import residual
 from gimbal.recipes.papers.control.rlpd import rlpd
 from gimbal.recipes.papers.control.sac import sac
+from gimbal.recipes.papers.control.sac_lagrangian import sac_lagrangian
 from gimbal.recipes.papers.control.sequoia import sequoia
 from gimbal.recipes.papers.control.td3 import td3
 from gimbal.recipes.papers.denoising.branch_grpo import branch_grpo
@@ -322,6 +324,10 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     ),
     r"what a reflex reads, and SquashedGaussian has none: policy='Reflexive": replace(bresa(), policy=sac().policy),
     "reads a learned risk, and SoftActorCritic learns none: begin with bresa": replace(bresa(), update=sac().update),
+    r"update\.price prices single steps.*set store\.n=1": replace(sac_lagrangian(), store=Transitions(n=3)),
+    "Dyna learns from steps of its own making too, which tell no cost.*begin with sac_lagrangian": replace(
+        mbpo(), update=replace(mbpo().update, inside=replace(mbpo().update.inside, price=PricedCost()))
+    ),
     r"what was decided and what was done: store='Transitions\(\)', with n=1": replace(bresa(), store=Transitions(n=3)),
     r"goes on with the last action, and Pendulum-v1 shows none: .*set tasks\.environment=": replace(
         bresa(), tasks=sac().tasks, update=replace(bresa().update, unsafe="mine.py:limit")

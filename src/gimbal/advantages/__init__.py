@@ -34,6 +34,7 @@ from gimbal.advantages.reward_shaping.cost_constraint import CostConstraint
 from gimbal.advantages.reward_shaping.entropy_consistency import EntropyConsistency
 from gimbal.advantages.reward_shaping.kl_reward import KLReward
 from gimbal.advantages.reward_shaping.log_tamed import LogTamed
+from gimbal.advantages.reward_shaping.priced_cost import PricedCost
 from gimbal.advantages.reward_shaping.ranked_rightly import RankedRightly
 from gimbal.advantages.reward_shaping.relative_length import RelativeLength
 from gimbal.advantages.reward_shaping.running_normalized import RunningNormalized
@@ -87,6 +88,7 @@ __all__ = [
     "Polychromic",
     "PositionNormalized",
     "PositiveAmplified",
+    "PricedCost",
     "RankShaped",
     "RankedRightly",
     "RelativeLength",
