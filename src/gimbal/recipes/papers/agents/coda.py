@@ -14,7 +14,7 @@ from gimbal.runtime.run import Run
 def coda() -> Run:
     """CODA (arXiv:2508.20096): a planner is paid for what a frozen executor does with its plan: any action, and more the right one.
 
-    The executor reads results from the plan and cannot calculate. Yours: `rewards.0.solver=Endpoint(model=EXECUTOR)`, and in
+    The executor reads results from the plan and cannot calculate. Yours: `rewards.0.solver=Endpoint(model='EXECUTOR')`, and in
     `tasks` the states of runs that were judged successes, with the action taken there as the answer. Published are 1 for an
     action and up to 1 by its distance to that one; here .5 and, since texts have no distance, 1, so that `pass_rate` counts right
     actions. Published too: an expert like this for each application, then one planner by SFT on what all of them solved, which
