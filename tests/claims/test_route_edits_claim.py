@@ -44,6 +44,7 @@ def made(arm, rate, seed, gain):
         "edited": 0.5,
         "plain": 0.5,
         "two": 0.5,
+        "points": [],
     }
 
 
