@@ -13,13 +13,13 @@ rewrites. *two*: the mean score of two passes, which is *edited* in *whole*; in 
 squares above a threshold, on the lines between thresholds of 0, 0.3, 0.5 and 0.7. *greedy edited* and *greedy plain* are the first two
 at temperature 0; they decide nothing.
 
-**Rule.** Each arm at the best of 1e-4, 3e-4 and 1e-3 by the score of one run of seed 100 as it was trained (*edited* in *whole*, *plain*
-in *draft*), then seeds 0 to 4. Of each question, the interval of the difference over all 25 pairs of seeds (exact, 96.8 %: the third
-from either end) decides: yes if it lies above 0, refuted if below, else undecided. *RL on both makes edits worth more*: *gain* is
-larger in *whole* than in *draft*. *Routes get better*: *edited* in *whole* is above *edited* in *draft*. *Edits are worth their pass*:
-*two* is larger in *whole*. And beside *base*, one model without seeds: *RL on both makes edits worth more than SFT does*, yes if all
-five runs of *whole* have a larger *gain*, refuted if all have a smaller one (the range of five runs holds their median with 93.75 %),
-else undecided; the same of *draft* is described.
+**Rule.** Each arm at the best of 1e-4, 3e-4 and 1e-3 by the score of one run of seed 100 as it was trained (*edited* in *whole*,
+*plain* in *draft*), then seeds 0 to 4. Of each question, the interval of the difference over all 25 pairs of seeds (exact, 96.8 %:
+the third from either end) decides: yes if it lies above 0, refuted if below, else undecided. *RL on both makes edits worth more*:
+*gain* is larger in *whole* than in *draft*. *Routes get better*: *edited* in *whole* is above *edited* in *draft*. *Edits are worth
+their pass*: *two* is larger in *whole*. And beside *base*, one model without seeds: *RL on both makes edits worth more than SFT
+does*, yes if all five runs of *whole* have a larger *gain*, refuted if all have a smaller one (the range of five runs holds their
+median with 93.75 %), else undecided; the same of *draft* is described.
 
 **Limits.** A network of 111 k parameters, 8 squares, 12 steps: what is quicker, not where it ends. The goal is given, not chosen;
 perturbations for the editor are ours in detail. The published figures (an edit is worth 0.3 points of a driving score after SFT and 1.9

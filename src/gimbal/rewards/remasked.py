@@ -20,8 +20,8 @@ class _Reviewed(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Remasked(AbstractReward):
-    """Cells of the text that reviews masked again, each as often as it was: for policies that fill in masked text (MaskedLM) and read
-    it again (MaskedSampling(reviews=...)).
+    """Cells of the text that reviews masked again or wrote anew, each as often as they did: for policies that fill in masked text
+    (MaskedLM) and read it again (MaskedSampling(reviews=...)).
 
     Weight 0, the default, only reports it; a negative weight is the price of a cell. 0 where there are no reviews.
     """

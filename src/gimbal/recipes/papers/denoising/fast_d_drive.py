@@ -17,7 +17,7 @@ def fast_d_drive() -> Run:
 
     There the structure of an answer in JSON is frozen; here the last square of a route, which is the goal. A given cell takes no pass,
     has no log-probability and is not trained on, and the other cells see it from the first pass. GRPO acts on the score of the route;
-    published is a way to generate, without RL. Left out: the mean of several plans, which on a grid is seldom a route (docs/log.md), a
+    published is a way to generate, without RL. Left out: the mean of several plans, which here is no better than one (docs/log.md), a
     cache of shared prefixes, and speculative decoding between sections. On-policy except for staleness: one update per batch, at a
     ratio of 1, so the clip never acts. Not shown here: driving, its cameras and suites, and models of billions of parameters.
     """
