@@ -95,8 +95,9 @@ def test_rewards_judges_and_secrets(desk, single_thread, judge, capsys):
     page = blocks.read("reward.md")
     blocks.write_files(page, desk)
     Path("mine.py").write_text(Path("mine.py").read_text() + BREVITY)
-    # The teacher of the tests solves none of the page's rows.
-    models = [("STUDENT", "gimbal-tiny"), ("TEACHER", "gimbal-tiny-teacher"), ("above=0)", "above=-1)")]
+    models = [("STUDENT", "gimbal-tiny"), ("TEACHER", "gimbal-tiny-teacher")]
+    # They need rows that the teacher solves, as those of tests/runtime/test_distil.py.
+    models += [("gimbal train sft", "echo"), ("gimbal train paced_opd policy.model", "echo")]
     heard = run(page, capsys, [("http://127.0.0.1:8000/v1", judge), *models])
     assert len(heard) >= 7 and "Bearer k-7391" in Judge.keys and None in Judge.keys
     saved = "".join(file.read_text() for file in Path("runs").glob("*/recipe.yaml"))
