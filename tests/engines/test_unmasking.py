@@ -371,7 +371,7 @@ def test_what_the_task_gives_is_there_from_the_start_stays_and_is_nobodys_decisi
             assert (d.pass_NS[0, :3] == GIVEN).all() and int(d.pass_NS[0, 3]) == 0 and not row.mask_S[:3].any()
             assert (row.behavior_S[:3] == 0).all() and [row.text[cell] for cell in GIVEN_CELLS] == ["1", "3", "2"]
             assert not set(d.place_NS[0, 3:].tolist()) & set(GIVEN_CELLS) and row.length <= row.sampling.most
-            assert int(d.tokens_N) == 16
+            assert int(d.tokens_N) == 13
     (one,) = drawn(ask(engine_of(policy), [0], threshold=1.0, scaffold="form")).values()
     assert int(one.decisions.passes_N) == 13, "no pass is spent on what is given"
     first = one.decisions.states.text_ML[0, 16:]

@@ -57,7 +57,7 @@ def test_it_finds_the_best_policy_and_changes_as_rarely_as_it_says(name):
     best = problem.values()[0]
     assert worth(problem, last_HSA) > 0.97 * best
     states, actions = problem.reward_SA.shape
-    assert 4 < changes <= states * actions * (np.log2(1500 * problem.horizon) + 2)
+    assert 4 < changes <= states * actions * (np.log2(1500 * problem.horizon) + 1)
 
 
 def test_a_large_eta_is_optimistic_value_iteration_that_plans_anew_when_a_count_doubles():

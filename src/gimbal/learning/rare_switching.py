@@ -24,8 +24,8 @@ class RareSwitching:
         actor    pi_h uniform
 
     and before every episode pi_h(a|s) <- pi_h(a|s) exp(``eta`` Q_h(s, a)), normalized; it is played by pi. ``most`` is the largest
-    return of the steps that are left, and what was never tried is worth it. So the critic changes at most S A (log2 episodes + 2)
-    times, S states and A actions, and the actor has settled on the old one before it is begun anew.
+    return of the steps that are left, and what was never tried is worth it. So the critic changes at most S A (log2(episodes x steps)
+    + 1) times, S states and A actions, and the actor has settled on the old one before it is begun anew.
 
     - ``eta`` to infinity: optimistic value iteration that plans anew when a count doubles.
     - ``bonus`` = 0 and many visits: the critic is dynamic programming's.

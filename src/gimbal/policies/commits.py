@@ -100,11 +100,11 @@ class Commits(AbstractDecisions):
 
     @property
     def tokens_N(self) -> Int[Tensor, " N"]:
-        """Tokens of each text: cells that were written, up to the first with an end-of-text token."""
+        """Tokens of each text: cells that were written, and not given, up to the first with an end-of-text token."""
         whole_N = torch.arange(self.shape[0], device=self.length_N.device)
         cell_NT = self._cells(whole_N, self.pass_NS.amax(-1) + 1, self.token_NS)
         before_NT = (cell_NT == self.end).cumsum(-1) - (cell_NT == self.end).long() == 0
-        return ((cell_NT != self.mask) & before_NT).sum(-1)
+        return ((cell_NT != self.mask) & before_NT & ~self._given_NT(cell_NT.shape[1])).sum(-1)
 
     @property
     def cost_N(self) -> Int[Tensor, " N"]:
@@ -132,10 +132,7 @@ class Commits(AbstractDecisions):
         inside_ML = at_L >= prompt_M[:, None]
         text_ML = cell_ML.where(inside_ML, asked_ML)
         seen_ML = inside_ML & (at_L < width_M[:, None])
-        row_D, step_D = self.given_NS.nonzero(as_tuple=True)
-        given_NT = torch.zeros(self.shape[0], cell_MT.shape[1], dtype=torch.bool, device=row_M.device)
-        given_NT[row_D, self.place_NS[row_D, step_D]] = True
-        given_ML = given_NT[row_M].gather(1, inner_ML)
+        given_ML = self._given_NT(cell_MT.shape[1])[row_M].gather(1, inner_ML)
         return States(
             row_M=row_M,
             first_M=first_M,
@@ -149,6 +146,13 @@ class Commits(AbstractDecisions):
     def last_N(self) -> Int[Tensor, " N"]:
         """Cells that the last pass of each wrote: of a picture in scales, the finest."""
         return (self.wrote_NS & (self.pass_NS == self.pass_NS.amax(-1, keepdim=True))).sum(-1)
+
+    def _given_NT(self, width: int) -> Bool[Tensor, "N T"]:
+        """Which of the first cells the task gave."""
+        row_D, step_D = self.given_NS.nonzero(as_tuple=True)
+        given_NT = torch.zeros(self.shape[0], width, dtype=torch.bool, device=self.length_N.device)
+        given_NT[row_D, self.place_NS[row_D, step_D]] = True
+        return given_NT
 
     def _cells(
         self, row_M: Int[Tensor, " M"], pass_M: Int[Tensor, " M"], last_NS: Int[Tensor, "N S"]
@@ -246,8 +250,8 @@ class MaskedSampling(AbstractSampling):
     - ``spread`` > 0: the choice is drawn, and is a decision of its own: one cell by softmax(confidence / spread), and each other with
       probability sigmoid((confidence - threshold) / spread). Temperature 0 chooses as if ``spread`` were 0.
 
-    ``threshold`` 1 commits one cell a pass, 0 the whole block at once; ``block`` 1 fills from left to right. A text ends with the block
-    that has an end-of-text token, or with its last cell.
+    ``threshold`` 1 commits one cell a pass, 0 without ``spread`` the whole block at once; ``block`` 1 fills from left to right. A text
+    ends with the block that has an end-of-text token, or with its last cell.
 
     A full text is read up to ``reviews`` times more. Such a pass masks cells again, by the probability that the network, which sees
     the whole text, gives to each cell's own token: those below ``keep`` or, with ``spread`` > 0, each with probability
