@@ -75,7 +75,7 @@ def test_one_interface(start, spec):
     assert sandbox.read("out.txt").decode() == "éé"
     with pytest.raises(FileNotFoundError if isinstance(spec, Monty) else OSError, match="nowhere"):
         sandbox.read("nowhere")
-    for path in ("/etc/passwd", "../x", "", "a/../../b"):
+    for path in ("/etc/passwd", "../x", "", "a/../../b", "a\ud800"):
         with pytest.raises(ValueError, match="beneath its working directory"):
             sandbox.read(path)
     with pytest.raises(ValueError, match="above 0"):
@@ -258,8 +258,38 @@ def test_an_image_that_is_not_there_or_has_no_python_is_said():
     assert "finds no image 'nowhere:1'" in spec.missing() and f"{spec.engine} pull nowhere:1" in spec.missing()
     with pytest.raises(Unavailable, match=r"did not start .* as a sandbox: it ended \("):
         replace(spec, image=image.NAME, options=("--entrypoint", "nowhere")).start()
-    with pytest.raises(ValueError, match="the name of an image"):
-        Container(image="--privileged")
+    for wrong in ({"image": "--privileged"}, {"image": "x", "engine": "podman '"}):
+        with pytest.raises(ValueError, match="the name of an image"):
+            Container(**wrong)
+    with pytest.raises(ValueError, match="outlive the run"):
+        Container(image="x", options=("--detach",))
+
+
+@pytest.mark.slow
+def test_what_a_program_leaves_costs_a_container_nothing(start):
+    """Places that an engine makes without a limit, and files that cannot be forked."""
+    spec = here(Container(image=image.NAME))
+    sandbox = start(spec)
+    for place in ("/run", "/var/tmp", "/gimbal", "/usr"):
+        assert "Error" in sandbox.exec(f"open('{place}/x', 'w')").errors, place
+    sandbox.exec("import os\nfor n in range(6000): open(str(n), 'w').close()")
+    with pytest.raises(OverLimit, match="files"):
+        sandbox.fork()
+    assert sandbox.exec("import shutil, os\nfor n in range(6000): os.remove(str(n))").code == 0
+    sandbox.exec("import os\nfor _ in range(1500):\n    os.mkdir('d')\n    os.chdir('d')", seconds=10.0)
+    with pytest.raises(OverLimit, match="too deep"):
+        sandbox.fork()
+    assert sandbox.exec("print(1)").output == "1\n"
+
+
+@pytest.mark.slow
+def test_a_container_that_does_not_hear_is_lost_in_time(start):
+    spec = here(Container(image=image.NAME, timeout=0.5))
+    sandbox = start(spec)
+    sandbox.worker.timeout = 2.0
+    subprocess.run([*spec.engine.split(), "pause", sandbox.worker.name], check=True, capture_output=True)
+    with pytest.raises(Lost, match="did not answer within 2 seconds"):
+        sandbox.write("x", b"0" * 4_000_000)
 
 
 STARTS = """

@@ -22,8 +22,9 @@ def main(memory: int, processes: int, output: int) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1):
         os.dup2(nothing, stream)
-    for place in (os.environ["TMPDIR"], "/tmp"):  # which an engine may give the mode that they have in the image
-        os.chmod(place, 0o1777)
+    # An engine may give these the mode that they have in the image.
+    for place, mode in ((os.environ["TMPDIR"], 0o1777), ("/tmp", 0o1777), ("/run", 0o755), ("/var/tmp", 0o755)):
+        os.chmod(place, mode)
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
     programs = Programs(memory, processes, output, user=USER)
     programs.landlock = False  # another user needs no layer of its own

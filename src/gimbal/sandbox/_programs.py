@@ -32,6 +32,7 @@ TICK = 0.05  # seconds between two looks at what a program takes
 FILE_BYTES = 8 << 20  # of what is read, written or forked at once: answers are JSON
 ENVIRONMENT = ("LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 PATH = f"{sys.prefix}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+FILES_FORKED = 5_000
 SHUT = 120  # the exit code of a program that could not be shut in: it did not run
 
 
@@ -65,6 +66,8 @@ class Programs:
                 return {"value": calls[what](*arguments)}
         except TooLarge as error:
             return {"over": str(error)}
+        except RecursionError:
+            return {"over": "its directories lie too deep in one another to be forked"}
         except OSError as error:
             return {"failed": f"{type(error).__name__}: {error}"}
 
@@ -152,9 +155,12 @@ class Programs:
         return place
 
     def pack(self) -> str:
-        size = sum(
-            os.lstat(os.path.join(where, name)).st_blocks * 512 for where, _, names in os.walk(".") for name in names
-        )
+        size = count = 0
+        for where, below, names in os.walk("."):
+            size += sum(os.lstat(os.path.join(where, name)).st_blocks * 512 for name in names)
+            count += len(below) + len(names)
+            if count > FILES_FORKED:
+                raise TooLarge(f"it has more than {FILES_FORKED:,} files, which is the most that can be forked")
         if size > FILE_BYTES:
             raise TooLarge(f"its files take {size:,} bytes; at most {FILE_BYTES:,} can be forked")
         packed = io.BytesIO()

@@ -46,9 +46,17 @@ class Container(AbstractProcesses):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.image or self.image.startswith("-") or not shlex.split(self.engine):
+        try:
+            words = shlex.split(self.engine)
+        except ValueError:
+            words = []
+        if not self.image or self.image.startswith("-") or not words:
             raise ValueError(
                 f"Container has image {self.image!r} and engine {self.engine!r}: the name of an image, and a program such as docker"
+            )
+        if {"-d", "--detach"} & {*self.options}:
+            raise ValueError(
+                "Container has the option --detach, with which the container would outlive the run: leave it out"
             )
 
     def missing(self) -> str:
@@ -58,7 +66,13 @@ class Container(AbstractProcesses):
         engine = shlex.split(self.engine)
         if shutil.which(engine[0]) is None:
             raise Unavailable(f"Container needs the program {engine[0]}, which is not installed; or choose Landlock()")
-        there = subprocess.run([*engine, "image", "inspect", self.image], capture_output=True, text=True, check=False)
+        words = [*engine, "image", "inspect", self.image]
+        try:
+            there = subprocess.run(words, capture_output=True, text=True, check=False, timeout=START_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise Unavailable(
+                f"Container asked {engine[0]} for {self.image!r}, and heard nothing in {START_SECONDS:g} s"
+            ) from error
         if there.returncode:
             raise Unavailable(
                 f"Container finds no image {self.image!r}: {_last(there.stderr)}. `{self.engine} pull {self.image}` would get one"
@@ -131,11 +145,7 @@ class Boxed:
 
     def __call__(self, *arguments: Any) -> Any:
         sent = [base64.b64encode(one).decode() if isinstance(one, bytes) else one for one in arguments]
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended, which is heard
-            self.process.stdin.write(json.dumps(sent).encode() + b"\n")
-            self.process.stdin.flush()
-        return self._heard(self.timeout)
+        return self._heard(self.timeout, json.dumps(sent).encode() + b"\n")
 
     @property
     def alive(self) -> bool:
@@ -158,23 +168,28 @@ class Boxed:
         self.place.cleanup()
 
     def _remove(self) -> None:
-        subprocess.run([*self.engine, "rm", "--force", self.name], capture_output=True, check=False)
         self.process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run([*self.engine, "rm", "--force", self.name], capture_output=True, check=False, timeout=GRACE)
         self.process.wait()
 
     def _expire(self) -> None:
         self.late = True
         self._remove()
 
-    def _heard(self, seconds: float) -> Any:
+    def _heard(self, seconds: float, sent: bytes = b"") -> Any:
+        assert self.process.stdin is not None
         assert self.process.stdout is not None
         timer = Timer(seconds, self._expire)
         timer.start()
         try:
+            with contextlib.suppress(BrokenPipeError):  # it has ended, which is heard
+                self.process.stdin.write(sent)
+                self.process.stdin.flush()
             line = self.process.stdout.readline()
         finally:
             timer.cancel()
-        if line.endswith(b"\n"):
+        if line.endswith(b"\n") and not self.late:
             return json.loads(line)
         self.process.wait()
         self.errors.seek(0)
@@ -184,7 +199,9 @@ class Boxed:
 
 
 def _last(text: str) -> str:
+    """Its last line, or the last that tells of an error."""
     lines = [line for line in text.strip().splitlines() if line.strip()]
+    lines = [line for line in lines if "rror" in line] or lines
     return (
         "".join(letter if letter.isprintable() else "?" for letter in lines[-1][:300]) if lines else "it said nothing"
     )

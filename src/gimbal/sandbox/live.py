@@ -87,7 +87,8 @@ class AbstractSandbox(ABC):
 def inside(path: str) -> str:
     """A path below the working directory, or a ValueError."""
     parts = path.split("/")
-    if not path or path.startswith("/") or ".." in parts or "\0" in path:
+    written = path.encode(errors="replace").decode() == path  # a file's name is bytes
+    if not path or path.startswith("/") or ".." in parts or "\0" in path or not written:
         raise ValueError(
             f"a path in a sandbox is {path!r}; expected one beneath its working directory, such as 'data/in.txt'"
         )
