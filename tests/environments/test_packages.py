@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "docs")]
 import blocks
@@ -166,6 +167,7 @@ def test_all_solutions_earn_1_and_killed_ones_come_to_the_same_bytes(berkeley, d
 def test_the_commands_of_the_page_train(line, tmp_path, monkeypatch, capsys):
     """Where the package is there; elsewhere they are only read."""
     monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)  # of the model that is made here
     blocks.write_files(PAGE, ".")
     Path("rows.jsonl").write_text('{"prompt": [{"role": "user", "content": "2 + 2 = ?"}]}\n' * 2)
     Path("mine.py").write_text("def score(completions, **columns):\n    return [0.0 for _ in completions]\n")
