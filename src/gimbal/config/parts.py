@@ -18,6 +18,7 @@ import math
 import os
 import re
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -135,6 +136,9 @@ def main_file() -> Path | None:
     return Path(file).resolve() if file else None
 
 
+_FILES = threading.RLock()  # a file may load another
+
+
 def _load_file(path: Path) -> types.ModuleType:
     """The module of a file, named by its absolute path, so that its classes record where to find them again."""
     path = path.expanduser().resolve()
@@ -142,21 +146,24 @@ def _load_file(path: Path) -> types.ModuleType:
         raise ValueError(f"there is no file {path}")
     if path == main_file():
         return sys.modules["__main__"]  # importing again would run it again and create other classes
-    if str(path) not in sys.modules:
-        import cloudpickle  # late: --help does not need it
+    with _FILES:  # environments open in threads: none may find a module that another is still running
+        if str(path) not in sys.modules:
+            import cloudpickle  # late: --help does not need it
 
-        spec = importlib.util.spec_from_file_location(str(path), path)
-        assert spec is not None and spec.loader is not None
-        module = sys.modules[str(path)] = importlib.util.module_from_spec(spec)  # dataclasses look up their module here
-        if str(path.parent) not in sys.path:
-            sys.path.append(str(path.parent))  # so that it can import its neighbours, like a script
-        try:
-            with loading(path):
-                spec.loader.exec_module(module)
-            cloudpickle.register_pickle_by_value(module)  # other processes cannot import a module of this name
-        except BaseException:
-            del sys.modules[str(path)]
-            raise
+            spec = importlib.util.spec_from_file_location(str(path), path)
+            assert spec is not None and spec.loader is not None
+            module = sys.modules[str(path)] = importlib.util.module_from_spec(
+                spec
+            )  # dataclasses look up their module here
+            if str(path.parent) not in sys.path:
+                sys.path.append(str(path.parent))  # so that it can import its neighbours, like a script
+            try:
+                with loading(path):
+                    spec.loader.exec_module(module)
+                cloudpickle.register_pickle_by_value(module)  # other processes cannot import a module of this name
+            except BaseException:
+                del sys.modules[str(path)]
+                raise
     return sys.modules[str(path)]
 
 
