@@ -28,9 +28,9 @@ from gymnasium.envs.classic_control import PendulumEnv
 
 from gimbal.environments.gym import Gymnasium
 from gimbal.recipes.papers.control.sac import sac
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.ray import Ray
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 WORKERS, LIMIT = 4, 200
 SEGMENT = 25  # steps of each environment in a learner step

@@ -29,7 +29,7 @@ from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.learning.proximal.snapshots import Snapshots
 from gimbal.recipes.core.demo import demo
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 K = 2  # max_staleness
 WARM = 3

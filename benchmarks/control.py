@@ -33,7 +33,7 @@ from torch import nn
 
 from gimbal import recipes
 from gimbal.environments.gym import Gymnasium
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 CLAIM = Path(__file__).parents[1] / "claims" / "control.json"
 EPISODES = 20

@@ -43,11 +43,10 @@ from gimbal.report.arms import arms
 from gimbal.report.compare import compare
 from gimbal.report.files import JsonLines
 from gimbal.runtime import fleet
-from gimbal.runtime.local import run_local
+from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.pool import PoolEngine, PoolScorer
 from gimbal.runtime.ray import Ray
 from gimbal.runtime.run import HeldOut, Run
-from gimbal.runtime.trainer import Trainer
 
 PAUSE = 0.005  # seconds of sleep where all that is left is waiting
 

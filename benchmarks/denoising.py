@@ -37,7 +37,7 @@ from gimbal.engines.denoising import Denoising
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.policies import diffusers as parts
 from gimbal.rewards import digits
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 GROUPS, GROUP, WANTED, ANY = 4, 16, 4, 10  # samples of a step; the class that is wanted, and the label of none
 WARMUP = 1  # steps before the clock starts

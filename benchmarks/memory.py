@@ -29,9 +29,9 @@ from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM, Sampling, Tokens
 from gimbal.records import Group
 from gimbal.rewards.base import AbstractReward
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.memory import Shape, predicted
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 SIZES: dict[str, dict[str, int]] = {  # Qwen2.5-0.5B's own config, and a fifth of it
     "0.5": {

@@ -25,7 +25,7 @@ from gimbal.dataflow.packing import pack
 from gimbal.learning.learner import Learner
 from gimbal.learning.updates.policy_gradient import CRITIC, needs_of
 from gimbal.records import TrainBatch
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 def seconds(function: Callable[[], object]) -> float:

@@ -33,8 +33,8 @@ from gimbal.policies.token import CausalLM, Sampling
 from gimbal.recipes.core.demo import demo
 from gimbal.records import Group
 from gimbal.rewards.base import AbstractReward
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RATES = (1e-6, 3e-6, 1e-5, 1e-4, 1e-3)
 

@@ -41,8 +41,8 @@ from gimbal.recipes.core.demo import demo
 from gimbal.report.metrics import PASS
 from gimbal.rewards._reasoning import make
 from gimbal.runtime import device
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 WINDOW = 4  # steps of 128 rollouts: a standard error of 1.3 points
 MOST_STEPS = 100

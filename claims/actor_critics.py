@@ -36,8 +36,8 @@ from gimbal import recipes
 from gimbal.dataflow.replay.preferences import AgeDecay, Prioritized
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.policies.squashed import SquashedGaussian
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 ARMS = ("sac", "normalized", "simba", "by age", "by errors", "rlpd", "expo")

@@ -44,9 +44,9 @@ import grid
 from grid import Cell, Job
 
 from gimbal.dataflow.staleness import Pace
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.simulate.simulator import Setup, simulate
 from gimbal.runtime.simulate.timing import LogNormal, Speeds
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TASKS, SEEDS, MOVING, SAME = ("spell_backward", "chain_sum"), range(5), "moving", "same"

@@ -55,8 +55,8 @@ from gimbal.environments.hops import Hops
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.papers.data.atomic_start import COMPOSED
 from gimbal.runtime.evaluate import evaluate_held_out
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut, Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 ATOMS, ATOMS_SFT, OTHERS = "atoms, RL", "atoms, SFT", "others, RL"

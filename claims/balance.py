@@ -40,8 +40,8 @@ import dose
 from gimbal.advantages import GroupCentered
 from gimbal.objectives import Reinforce, TrajectoryBalance
 from gimbal.ops import SequenceSum
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 AGE, AGAIN = 16, ("again", 3e-5, 0)

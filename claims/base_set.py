@@ -49,8 +49,8 @@ from gimbal.learning.updates.forward_process import AbstractForwardProcess
 from gimbal.objectives.regularisers.step_kl import StepKL
 from gimbal.records import TrainBatch
 from gimbal.rewards.digits import DigitClass, DigitDistance, DigitLikeness
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import AbstractRun, Run, UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 BUDGET, WANTED, PATH, NOISED = 16_000, 4, 4, 5

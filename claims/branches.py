@@ -39,8 +39,8 @@ import evaluations
 
 from gimbal import recipes
 from gimbal.advantages import GroupNormalized
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.single import SingleTurn
 
 RECORD = Path(__file__).with_suffix(".json")

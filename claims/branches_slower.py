@@ -33,7 +33,7 @@ import branches
 import campaign
 import evaluations
 
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 ARMS, RATE, SEEDS = branches.TUNED.arms, 3e-4, (5, 6, 7, 8, 9)

@@ -45,8 +45,8 @@ from gimbal.learning.updates.reward_gradient import RewardGradient
 from gimbal.policies.denoiser import Denoiser
 from gimbal.policies.paths import Paths
 from gimbal.records import TrainBatch
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 DRTUNE, SPARSE, BRIDGE = "drtune", "sparse", "bridge"

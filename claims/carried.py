@@ -42,8 +42,8 @@ from gimbal.environments.gym import Gymnasium
 from gimbal.environments.minari import Minari
 from gimbal.learning.updates.off_policy import Explore
 from gimbal.learning.updates.td3 import TD3
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 DATA = "gimbal/pendulum/medium-v0"
 RECORD = Path(__file__).with_suffix(".json")

@@ -46,8 +46,8 @@ from gimbal.learning.updates.dqn import DQN
 from gimbal.policies.combinatorial import CombinatorialPolicy
 from gimbal.policies.control import AbstractControlPolicy
 from gimbal.policies.greedy import Greedy, GreedyPolicy
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(("sequoia", "listed"), (1e-3, 3e-3, 1e-2), (0, 1, 2, 3, 4), "return")

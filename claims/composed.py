@@ -64,8 +64,8 @@ from gimbal.recipes.core.grpo import grpo
 from gimbal.recipes.core.stable import stable
 from gimbal.report.statistics import permutation_p
 from gimbal.runtime import device
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import vs_trl

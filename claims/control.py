@@ -65,7 +65,7 @@ import campaign
 from gimbal import recipes
 from gimbal.config import Text
 from gimbal.runtime.evaluate import EvalResult
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 SEEDS = range(5)

@@ -48,9 +48,9 @@ from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.environments.merging import Merging, response
 from gimbal.environments.recording import Recording, write
 from gimbal.policies.best_of import BestOf
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.playing import recorded
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(("corrected", "filtered", "cloned"), (1e-2, 3e-2), (0, 1, 2, 3, 4), "return")

@@ -36,8 +36,8 @@ import torch
 from gimbal.environments.demonstrations import held_out_tasks
 from gimbal.recipes.core.demo import demo
 from gimbal.runtime.evaluate import EvalResult
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 SEEDS = range(5)

@@ -38,8 +38,8 @@ import tokens
 from gimbal.objectives.regularisers.exact_kl import ExactKL
 from gimbal.recipes.core.grpo import grpo
 from gimbal.recipes.papers.distillation.opd import opd
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 BUDGET, MARKS = 60_000, 5

@@ -79,8 +79,8 @@ from gimbal.records import TrainBatch
 from gimbal.report.statistics import permutation_p
 from gimbal.runtime.evaluate import evaluate
 from gimbal.runtime.faults import Faults
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 KEY = ("question", "arm", "age", "rate", "seed")

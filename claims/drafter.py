@@ -44,8 +44,8 @@ from gimbal.engines.native import Native
 from gimbal.policies.token import Sampling
 from gimbal.records import Group
 from gimbal.rewards.base import AbstractReward
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 RATES: Mapping[str, float] = {"stays": 0.0, "follows": 1e-3}

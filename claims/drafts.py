@@ -43,8 +43,8 @@ from gimbal.engines.base import Request, drained
 from gimbal.learning.updates.forward_process import AbstractForwardProcess
 from gimbal.records import Group
 from gimbal.rewards.base import AbstractReward
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.preselected import Preselected
 
 RECORD = Path(__file__).with_suffix(".json")

@@ -33,8 +33,8 @@ import torch
 
 from gimbal.objectives.regularisers.observation_likelihood import ObservationLikelihood
 from gimbal.recipes import function
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 COEFFICIENTS: Mapping[str, float] = {"grpo": 0.0, "echo": 0.05}

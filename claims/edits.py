@@ -46,8 +46,8 @@ from gimbal.environments.edit_sequences import EditSequences
 from gimbal.environments.string_programs import StringPrograms
 from gimbal.rewards.passes_tests import PassesTests
 from gimbal.runtime.evaluate import evaluate_held_out
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 WHOLE, EDITS = "whole", "edits"

@@ -8,7 +8,7 @@ from typing import Any
 
 from gimbal.records import TrainBatch
 from gimbal.runtime.evaluate import evaluate
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 FIGURES = {"reward": "eval/greedy_score", "true": "eval/greedy", "coverage": "eval/greedy_data/coverage"}
 

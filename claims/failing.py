@@ -32,8 +32,8 @@ import campaign
 from gimbal.engines.native import Native
 from gimbal.environments.demonstrations import held_out_tasks
 from gimbal.recipes.core.grpo import grpo
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut, Run
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.agent import Agent
 
 RECORD = Path(__file__).with_suffix(".json")

@@ -41,8 +41,8 @@ from gimbal.environments.terminal import Terminal, TerminalSession
 from gimbal.ops import philox
 from gimbal.recipes import function
 from gimbal.records import Drop, Episode, Task
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 KINDS = ("tool_error", "tool_timeout", "sandbox_error", "environment_error", "environment_timeout")

@@ -51,8 +51,8 @@ from gimbal.learning.updates.off_policy import Explore
 from gimbal.policies.greedy import Greedy
 from gimbal.policies.least import LeastValues
 from gimbal.runtime.evaluate import EvalResult, evaluate_held_out
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut, UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 ARMS = ("worst cases", "alone", "randomized", "nominal")

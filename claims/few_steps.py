@@ -50,8 +50,8 @@ from gimbal.environments.conditions import Conditions
 from gimbal.policies.denoiser import Denoiser, DenoiserPolicy
 from gimbal.policies.paths import Paths, PathSampling
 from gimbal.rewards.digits import DigitClass, digits
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 BASE, STUDENT = "base", "student"

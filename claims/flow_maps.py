@@ -47,8 +47,8 @@ from gimbal import recipes
 from gimbal.learning.updates.flow_map import FlowMap
 from gimbal.policies.denoiser import Denoiser
 from gimbal.policies.paths import PathSampling
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 BASE, OWN, TAUGHT, SAME_RATE = "base", "own", "taught", "own at 2e-3"

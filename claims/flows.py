@@ -44,8 +44,8 @@ from gimbal.environments.gym import Gymnasium
 from gimbal.objectives import EntropyBonus, Reinforce
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.control import Steps
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 BONUS = {"entropy .1": 0.1, "entropy .3": 0.3, "entropy 1": 1.0}

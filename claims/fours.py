@@ -31,7 +31,7 @@ import campaign
 import torch
 
 from gimbal.recipes.papers.denoising.flow_grpo import flow_grpo
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 ARMS, SEEDS = ("kl", "free"), (0, 1, 2, 3, 4)

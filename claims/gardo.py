@@ -44,8 +44,8 @@ import torch
 from gimbal.objectives.regularisers.gated_step_kl import GatedStepKL
 from gimbal.objectives.regularisers.step_kl import StepKL
 from gimbal.recipes.papers.denoising.gardo import gardo
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 ARMS, DECIDING, SEEDS, TUNING = (

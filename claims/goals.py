@@ -39,8 +39,8 @@ import campaign
 from gimbal import recipes
 from gimbal.dataflow.replay.hindsight import Hindsight
 from gimbal.dataflow.replay.transitions import Transitions
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(

@@ -52,8 +52,8 @@ from gimbal.policies.token import CausalLM, Sampling
 from gimbal.recipes import function
 from gimbal.records import Task
 from gimbal.runtime.evaluate import evaluate_held_out
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 WRONG, FATAL, TURNS = 0.4, 0.05, 6  # chances of a step, and how many a run has

@@ -55,8 +55,8 @@ from gimbal.recipes.core.grpo import grpo
 from gimbal.recipes.core.stable import stable
 from gimbal.runtime.evaluate import evaluate
 from gimbal.runtime.faults import Faults
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 STEPS, LONG, ROLLOUTS, TUNING, DESIGN_SEED, CELLS = 24, 96, 64, 100, 13, 40

@@ -55,9 +55,9 @@ from gimbal import recipes
 from gimbal.environments.minari import recording
 from gimbal.environments.recording import write
 from gimbal.learning.updates.dyna import Dyna
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.playing import recorded
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(("both", "limit", "price", "neither"), (1e-3, 3e-3), (0, 1, 2, 3, 4), "value")

@@ -40,8 +40,8 @@ from gimbal.environments.behaviors import EXPERT, at_random, pendulum
 from gimbal.environments.minari import Minari
 from gimbal.environments.recording import write
 from gimbal.policies.balanced import BalancedPolicy
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 ARMS = ("iql 0", "iql 0.3", "iql 1", "iql 3", "famo2o")

@@ -41,8 +41,8 @@ from gimbal.environments.gym import Gymnasium
 from gimbal.environments.minari import Minari
 from gimbal.environments.recording import write
 from gimbal.policies.gaussian import Gaussian
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 ARMS = ("2 frames", "16 frames", "code", "bisimulation")

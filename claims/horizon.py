@@ -49,8 +49,8 @@ from gimbal.environments.terminal import Terminal, TerminalSession
 from gimbal.policies.token import Sampling
 from gimbal.recipes import function
 from gimbal.records import Task
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut, Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 STAGES: Mapping[str, tuple[int, ...]] = {"short": (2,), "long": (6,), "staged": (2, 4, 6)}

@@ -36,8 +36,8 @@ import campaign
 from gimbal import recipes
 from gimbal.critics.mlp import ValueMLP
 from gimbal.objectives import EntropyBonus, ValueLoss
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(("several", "one", "shorter"), (1e-3, 2e-3, 4e-3), (0, 1, 2, 3, 4), "learned")

@@ -44,8 +44,8 @@ from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.environments.minari import recording
 from gimbal.environments.recording import write
 from gimbal.policies.dynamics import Dynamics
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 ARMS = ("world", "iql", "td3_bc", "td3")

@@ -42,8 +42,8 @@ import torch
 from gimbal import recipes
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.runtime.evaluate import evaluate_held_out
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.inspection import Inspection
 
 RECORD = Path(__file__).with_suffix(".json")

@@ -51,8 +51,8 @@ from gimbal.records import Episode, Group
 from gimbal.rewards.digits import DigitLikeness
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.runtime import policies
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.plan_and_draw import PAINTER
 from gimbal.workflows.single import SingleTurn
 

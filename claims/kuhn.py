@@ -58,8 +58,8 @@ from gimbal.environments.games import Deals, Game, Illegal, illegal, nash_conv
 from gimbal.objectives.regularisers.exact_kl import ExactKL
 from gimbal.policies.token import TokenPolicy
 from gimbal.recipes import function
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.self_play import SelfPlay, chances_of
 
 RECORD = Path(__file__).with_suffix(".json")

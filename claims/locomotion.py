@@ -31,7 +31,7 @@ import campaign
 from gimbal import recipes
 from gimbal.config import Text
 from gimbal.runtime.evaluate import EvalResult
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TASKS, ARMS, SEEDS = ("HalfCheetah-v5", "Hopper-v5"), ("gimbal", "sb3"), range(5)

@@ -39,8 +39,8 @@ from gimbal.engines.base import Request, drained
 from gimbal.engines.unmasking import Unmasking
 from gimbal.environments.sudoku import Sudoku
 from gimbal.policies.commits import Commits, MaskedSampling
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(("grpo", "lightning"), (1e-4, 3e-4), (0, 1, 2, 3, 4), "speed")

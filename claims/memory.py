@@ -45,8 +45,8 @@ from gimbal.environments.recall import QUESTION, Streams
 from gimbal.policies.token import Sampling, Tokens
 from gimbal.records import Drop, Episode, Part, Rollout
 from gimbal.rewards.exact import ExactAnswer
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut, Run
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.base import AbstractWorkflow, Attempt, Steps
 from gimbal.workflows.edited_context import EditedContext
 from gimbal.workflows.single import SingleTurn

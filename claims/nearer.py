@@ -37,9 +37,9 @@ import torch
 from gimbal import recipes
 from gimbal.environments.minari import recording
 from gimbal.environments.recording import RecordedEpisode
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.playing import recorded
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(

@@ -37,8 +37,8 @@ import torch
 from campaign import shift
 
 from gimbal import recipes
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 SEEDS, STEPS = (1, 2, 3, 4, 5), 40

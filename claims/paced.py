@@ -36,8 +36,8 @@ from gimbal.environments.reasoning import ReasoningGym
 from gimbal.recipes.papers.data.vade import AGAIN
 from gimbal.recipes.papers.distillation.opd import opd
 from gimbal.recipes.papers.distillation.paced_opd import paced_opd
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 BUDGET, MARKS, TASKS = 12_000, 3, 64

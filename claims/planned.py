@@ -41,9 +41,9 @@ import numpy as np
 
 from gimbal import recipes
 from gimbal.policies.drafted_plan import DraftedPlan
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.playing import recorded
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 ARMS: dict[str, dict[str, Any]] = {  # the chain of the training, and how plans are made

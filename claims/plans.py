@@ -39,8 +39,8 @@ from gimbal.environments.merging import Merging, response
 from gimbal.environments.merging_plans import AHEAD, PLANS
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.ranked import Ranked
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut, Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(("ranked", "whole plans", "flow"), (1e-3, 3e-3, 1e-2), (0, 1, 2, 3, 4), "return")

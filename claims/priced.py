@@ -39,8 +39,8 @@ import campaign
 from gimbal import recipes
 from gimbal.advantages.reward_shaping.priced_cost import PricedCost
 from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 MOST = 5.0  # that an episode may cost

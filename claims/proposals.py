@@ -37,8 +37,8 @@ from gimbal.learning.updates.flow_q import FlowQ
 from gimbal.learning.updates.implicit_flow import ImplicitFlow
 from gimbal.learning.updates.implicit_q import ImplicitQ
 from gimbal.policies.best_of import BestOfPolicy
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(("idql", "iql", "fql"), (1e-3, 3e-3), (0, 1, 2, 3, 4), "return")

@@ -48,8 +48,8 @@ from gimbal.environments.gym import Gymnasium
 from gimbal.learning.updates.h_infinity import HInfinity
 from gimbal.recipes.papers.control.h_infinity import PUSHED
 from gimbal.runtime.evaluate import evaluate_held_out
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut, UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(("bounded", "free", "plain"), (3e-3, 1e-2, 3e-2), (0, 1, 2, 3, 4), "return")

@@ -51,9 +51,9 @@ from gimbal.controllers.lagrangian import Lagrangian
 from gimbal.engines.episodes import Episodes
 from gimbal.learning.updates.reflex import ReflexActorCritic
 from gimbal.policies.reflex import Reflexive
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.playing import recorded
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(("reflex", "slow", "none", "priced"), (1e-3, 3e-3), (0, 1, 2, 3, 4), "return")

@@ -35,8 +35,8 @@ import campaign
 from gimbal import recipes
 from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.frozen_base import Residual
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(("residual", "at once", "base", "td3"), (3e-4, 1e-3, 3e-3, 1e-2), (0, 1, 2, 3, 4), "return")

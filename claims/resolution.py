@@ -51,8 +51,8 @@ from gimbal.environments.conditions import Conditions
 from gimbal.recipes.papers.denoising.next_scale import IN_SCALES, LABELS
 from gimbal.rewards.digits import DigitLikeness, digits
 from gimbal.rewards.samples import finished
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 FULL, COARSE = "full", "coarse"

@@ -43,8 +43,8 @@ from gimbal.engines.base import Request, drained
 from gimbal.engines.unmasking import Unmasking
 from gimbal.environments.sudoku import Sudoku
 from gimbal.policies.commits import Commits, MaskedSampling
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 WITH, WITHOUT = "with", "without"

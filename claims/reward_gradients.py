@@ -49,8 +49,8 @@ from gimbal.learning.updates.gradient_steps import GradientSteps
 from gimbal.learning.updates.reward_gradient import RewardGradient
 from gimbal.policies.denoiser import DenoiserPolicy
 from gimbal.rewards.digits import DigitClass, DigitDistance, DigitLikeness
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import AbstractRun, Run, UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 ARMS = ("flow_grpo", "draft", "refl", "drtune")

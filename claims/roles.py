@@ -34,8 +34,8 @@ import torch
 
 from gimbal.environments.shared_sums import SharedSums
 from gimbal.recipes import function
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 ARMS, RATES, TUNING, SEEDS = ("shared", "separate"), (2.5e-5, 5e-5, 1e-4, 2e-4, 4e-4), 100, range(5)

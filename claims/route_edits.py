@@ -52,8 +52,8 @@ from gimbal.environments.grid_routes import GridRoutes
 from gimbal.policies.commits import Commits, MaskedSampling
 from gimbal.records import Group
 from gimbal.rewards.route_score import RouteScore
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 WHOLE, DRAFT, BASE = "whole", "draft", "base"

@@ -42,8 +42,8 @@ import campaign
 
 from gimbal import recipes
 from gimbal.objectives.corrections.truncated_weight import TruncatedWeight
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.privileged_context import PrivilegedContext
 
 RECORD = Path(__file__).with_suffix(".json")

@@ -49,9 +49,9 @@ from gimbal.environments.bounded_cart import EDGE, feasible, grid
 from gimbal.environments.minari import recording
 from gimbal.environments.recording import RecordedEpisode, Recording, write
 from gimbal.learning.updates.feasibility import DANGER
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.playing import recorded
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 DATA = "gimbal/cart/bounds-v0"

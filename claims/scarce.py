@@ -53,8 +53,8 @@ from gimbal.environments.minari import Minari
 from gimbal.environments.recording import joined, write
 from gimbal.learning.updates.synthetic_replay import TRANSITIONS, Pull, TransitionFlow
 from gimbal.learning.updates.td3 import Imitation
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 ARMS = ("bc", "td3", "td3_bc", "td3_bc 100", "a2pr", "synther", "guided")

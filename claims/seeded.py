@@ -48,8 +48,8 @@ from gimbal.environments.demonstrations import held_out_tasks, training_tasks
 from gimbal.ops import TokenMean
 from gimbal.policies.token import Sampling
 from gimbal.recipes.core.grpo import grpo
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 START = Path("runs/xrpo_start/model")

@@ -47,8 +47,8 @@ from gimbal import recipes
 from gimbal.environments.natural_deduction import GOAL, Theorems
 from gimbal.environments.segments import Segments
 from gimbal.runtime.evaluate import evaluate_held_out
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.proof_search import ProofSearch
 
 RECORD = Path(__file__).with_suffix(".json")

@@ -45,8 +45,8 @@ from gimbal.recipes.papers.denoising.one_reward import one_reward
 from gimbal.rewards.digits import images
 from gimbal.rewards.pair_judge import AbstractPairJudge, AskedSamples
 from gimbal.rewards.shown_digits import CRITERIA, SCALE, UsablePicture, judged, shares
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 JUDGE, SCORES, BASE = "judge", "scores", "base"

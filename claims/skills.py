@@ -37,8 +37,8 @@ import campaign
 
 from gimbal import recipes
 from gimbal.advantages.estimators.revision_normalized import RevisionNormalized
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.skill_evolution import SkillEvolution
 
 RECORD = Path(__file__).with_suffix(".json")

@@ -41,8 +41,8 @@ from gimbal.critics.return_distribution import ReturnDistribution
 from gimbal.environments.risky_point import RiskyPoint
 from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
 from gimbal.policies.squashed import SquashedGaussianPolicy
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(("sac", "neutral", "stac"), (1e-3, 3e-3), (0, 1, 2, 3, 4), "return")

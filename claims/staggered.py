@@ -33,8 +33,8 @@ import resolution
 import torch
 
 from gimbal import recipes
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 RECIPES, STEPS = {"forced": "next_scale_sft", "sar": "sar"}, 30

@@ -34,8 +34,8 @@ import campaign
 from gimbal import recipes
 from gimbal.policies.best_of import BestOf
 from gimbal.policies.steered import Steered
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(("steered", "flow", "sac"), (3e-4, 1e-3, 3e-3, 1e-2), (0, 1, 2, 3, 4), "return")

@@ -37,8 +37,8 @@ import tokens
 from gimbal.dataflow.replay.swarm import Swarm
 from gimbal.learning.learner import NotFinite
 from gimbal.objectives import TruncatedWeight
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 KINDS, ARMS = ("again", "sparse"), ("plain", "swarm", "double")

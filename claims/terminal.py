@@ -42,8 +42,8 @@ from gimbal.environments.terminal import NOTHING, Terminal, TerminalSession
 from gimbal.recipes import function
 from gimbal.records import Task
 from gimbal.runtime.evaluate import evaluate_held_out
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 ARMS: Mapping[str, int] = {"terminal": 5, "blind from the start": 1}  # seeds

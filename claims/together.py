@@ -47,8 +47,8 @@ import torch
 from gimbal import recipes
 from gimbal.environments.coop_line import CoopLine
 from gimbal.policies.joint_flow import JointFlow, JointFlowPolicy
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 ARMS: dict[

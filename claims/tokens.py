@@ -96,9 +96,9 @@ from gimbal.report.statistics import permutation_p
 from gimbal.rewards.expected import Expected
 from gimbal.rewards.reasoning import ReasoningScore
 from gimbal.rewards.scoring import score
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.pipeline import Starved
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.lookahead import Lookahead
 from gimbal.workflows.pruning import Pruning
 

@@ -38,8 +38,8 @@ from gimbal import recipes
 from gimbal.environments.gym import Gymnasium
 from gimbal.environments.merging import Merging, response
 from gimbal.recipes.papers.control.perlad import MERGING
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 WORLDS = {"reacting": MERGING, "replayed": f"{MERGING}@reacts=0", "drivers": f"{MERGING}@logs=0"}

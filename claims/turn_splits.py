@@ -37,8 +37,8 @@ import campaign
 
 from gimbal.advantages import LeafMean
 from gimbal.recipes import function
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.quality import QualityHead
 from gimbal.workflows.turn_branching import TurnBranching
 

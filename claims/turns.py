@@ -55,8 +55,8 @@ from gimbal.objectives.values.turn_value_loss import TurnValueLoss
 from gimbal.objectives.values.value_loss import ValueLoss
 from gimbal.recipes import function
 from gimbal.records import TrainBatch
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(("group", "token", "token1", "turn"), (2e-5, 6e-5, 2e-4), (0, 1, 2, 3, 4), "mean")

@@ -33,8 +33,8 @@ from gimbal import api, recipes
 from gimbal.environments.minari import Minari, recording
 from gimbal.environments.recording import write
 from gimbal.policies.best_of import BestOf
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
-from gimbal.runtime.trainer import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(("first", "second", "half", "both"), (1e-3, 3e-3), (0, 1, 2, 3, 4), "return")

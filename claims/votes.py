@@ -36,8 +36,8 @@ import tokens
 
 from gimbal.recipes.papers.rewards.echo_ttrl import echo_ttrl
 from gimbal.recipes.papers.rewards.ttrl import ttrl
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.single import SingleTurn
 
 RECORD = Path(__file__).with_suffix(".json")

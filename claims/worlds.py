@@ -40,7 +40,7 @@ from gimbal import recipes
 from gimbal.environments.gym import Environment, Gymnasium
 from gimbal.policies.control import AbstractControlPolicy
 from gimbal.policies.dynamics import Dynamics, DynamicsNetwork
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 RECORD = Path(__file__).with_suffix(".json")
 SEEDS, EPISODES, LENGTH = range(5), 10, 200

@@ -117,7 +117,7 @@ def prepare(
 def place(start: Start, name: str | None, runs: Path) -> Path | None:
     """Where it is trained. None for the other ranks under torchrun: they have then followed rank 0 to the run's end."""
     if rank() > 0:
-        from gimbal.runtime.trainer import follow
+        from gimbal.runtime.local import follow
 
         follow(start.run)
         return None

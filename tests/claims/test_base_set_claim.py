@@ -15,8 +15,8 @@ import campaign
 
 from gimbal import recipes
 from gimbal.policies.denoiser import DenoiserPolicy
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 pytest.importorskip("diffusers")
 

@@ -14,7 +14,7 @@ import dose
 
 from gimbal.dataflow.packing import pack
 from gimbal.learning.learner import Learner
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 pytestmark = pytest.mark.slow
 RATE = 2e-3  # at which two updates of age give the clip and both caps something to do

@@ -18,7 +18,7 @@ from gimbal.controllers.acceptance import Acceptance
 from gimbal.dataflow.base import AbstractFilter
 from gimbal.dataflow.staleness import Pace
 from gimbal.records import Drop
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 def walk(rule, signals):

@@ -9,7 +9,7 @@ import torch
 from gimbal.controllers.delayed import Delayed
 from gimbal.critics.tokens import HiddenValue
 from gimbal.recipes.papers.credit.ppo_max import ppo_max
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from small import small_run

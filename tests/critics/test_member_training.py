@@ -22,7 +22,7 @@ from gimbal.objectives.values.value_loss import ValueLoss
 from gimbal.recipes.papers.control.cartpole_horizons import cartpole_horizons
 from gimbal.recipes.papers.credit.asyppo import asyppo
 from gimbal.recipes.papers.credit.target_decoupling import target_decoupling
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 TWO = Ensemble(critics=(HiddenValue(hidden=(8,)), HiddenValue(hidden=(8,))))
 ONE = Ensemble(critics=(HiddenValue(hidden=(8,)),))

@@ -19,7 +19,7 @@ from gimbal.dataflow.packing import pack
 from gimbal.objectives.values.value_loss import ValueLoss
 from gimbal.records import TrainBatch
 from gimbal.runtime.compose import check
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 G = torch.Generator().manual_seed(0)
 

@@ -15,7 +15,7 @@ from gimbal.critics.tokens import HiddenValue, TrunkValue
 from gimbal.dataflow.packing import pack
 from gimbal.objectives import ValueLoss
 from gimbal.policies.token import CausalLM, Tokens
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 SPECS = [HiddenValue(), HiddenValue(hidden=(8,), heads=3), TrunkValue(layers=1), TrunkValue(layers=2, heads=2)]
 PPO = {"advantage": GAE(gamma=1.0, lam=1.0), "regularisers": (ValueLoss(),)}

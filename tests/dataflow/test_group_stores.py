@@ -25,7 +25,7 @@ from gimbal.records import Episode, Group, Rollout, Task
 from gimbal.report.selection import Selection
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime import compose
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 STORES = [Successes(each=2, capacity=5, max_age=6), Successes(add=True), Recent(share=0.5), Recent(until=4)]
 RECORDS = [Episode, Group, Rollout, Task, Sampling, Tokens]

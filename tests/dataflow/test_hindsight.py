@@ -22,7 +22,7 @@ from gimbal.policies.control import StepSampling
 from gimbal.policies.deterministic import Deterministic
 from gimbal.records import Group
 from gimbal.report.files import deterministic
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 LENGTHS = (4, 1, 6, 5)
 SPEC = Transitions(capacity=100, minibatch=400, learning_starts=0, update_to_data=0.2, hindsight=Hindsight())

@@ -15,7 +15,7 @@ from gimbal.environments.worked import Worked
 from gimbal.recipes.papers.data.ghpo import ghpo
 from gimbal.records import Drop, Group
 from gimbal.rewards.expected import Expected
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 TASKS = Rows(rows=[{"prompt": f"q{i}", "solution": "abcdefgh"} for i in range(3)])
 SPEC = Hinted(order=Epochs(shuffle=False), template="{prompt}:{hint}")

@@ -13,7 +13,7 @@ from gimbal.environments.minari import Minari
 from gimbal.environments.recording import Recording
 from gimbal.report.files import deterministic
 from gimbal.runtime import compose
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 DATA = Minari(dataset="gimbal/maze/stitch-v0")
 SPEC = Transitions(capacity=500, minibatch=8, learning_starts=0, update_to_data=0.05, prior=DATA)

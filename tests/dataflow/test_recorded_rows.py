@@ -15,7 +15,7 @@ from gimbal.environments.recording import Recording
 from gimbal.policies.control import StepSampling
 from gimbal.recipes.papers.offline.td3_bc import td3_bc
 from gimbal.records import Episode, Group
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 DATA = Minari(dataset="gimbal/maze/stitch-v0")
 

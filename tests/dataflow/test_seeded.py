@@ -24,7 +24,7 @@ from gimbal.dataflow.budgets.seeded import Seeded
 from gimbal.dataflow.budgets.until_mixed import UntilMixed
 from gimbal.environments.exemplified import EXAMPLES, Exemplified, exemplified
 from gimbal.rewards.base import AbstractReward
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 SUM, LONGER, WORD = (
     replace(TASK, id=name, prompt=text)

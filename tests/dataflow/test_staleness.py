@@ -19,7 +19,7 @@ from uneven import Schedule
 from gimbal.dataflow.staleness import DropStale, MaskStale, Pace, Reweight, Wait, Withhold
 from gimbal.engines.native import Native
 from gimbal.objectives import TruncatedWeight
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 PATIENT = (Pace, Wait, Withhold)
 BOUNDED = (*PATIENT, DropStale, MaskStale)

@@ -26,7 +26,7 @@ from gimbal.policies.token import Sampling, Tokens
 from gimbal.records import Acted, Drop, Episode, Group, Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime import local
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 def store(home, name="a", peers=("b",), **spec):

@@ -16,7 +16,7 @@ from gimbal.policies.token import CausalLM, Sampling
 from gimbal.recipes.core.demo import demo
 from gimbal.records import Task
 from gimbal.runtime.devices import Devices
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 ON_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -21,7 +21,7 @@ from gimbal.engines.vllm import VLLM, VLLMEngine
 from gimbal.learning.weight_sync.memory import Memory
 from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
 from gimbal.policies.token import CausalLM, Sampling, TokenPolicy
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 from gimbal.serve.server import CompletionServer
 
 SPEC = VLLM(slots=8, precision="float32", cache_gb=0.25)

@@ -23,7 +23,7 @@ from gimbal.engines.vllm_server import VLLMServer
 from gimbal.learning.weight_sync.memory import Memory
 from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
 from gimbal.policies.token import CausalLM
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 DELAYS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)  # until something falls into the drawing, which is as fast as the machine is
 SPEC = VLLMServer(slots=8, precision="float32", cache_gb=0.25, patience=60.0)

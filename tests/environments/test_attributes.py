@@ -9,7 +9,7 @@ from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
 from gimbal import config, recipes
 from gimbal.config import Text
 from gimbal.environments.gym import Gymnasium, Registered, opened
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 def test_a_mass_and_a_length_change_what_a_push_does():

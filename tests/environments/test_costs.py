@@ -18,7 +18,7 @@ from gimbal.environments.bounded_cart import EDGE
 from gimbal.environments.gym import Environment, Gymnasium
 from gimbal.policies.gaussian import Gaussian
 from gimbal.records import Episode, Group
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 CART = "gimbal.environments.bounded_cart:BoundedCart"
 

@@ -14,7 +14,7 @@ from gimbal.environments.gym import Registered
 from gimbal.environments.gym_text import TextGymnasium, TextGymnasiumTasks
 from gimbal.recipes import load
 from gimbal.records import Task
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 FILE = Path(own_text.__file__)
 WAYS = {

@@ -23,7 +23,7 @@ from gimbal.policies.deterministic import Deterministic
 from gimbal.policies.dynamics import LEAST_LOG_STD, MOST_LOG_STD, Dynamics
 from gimbal.policies.planned import Planned, world_in
 from gimbal.records import Group
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 SPREAD = 1e-4  # of the targets where their variance is 0
 

@@ -13,8 +13,7 @@ from gimbal.config import Text
 from gimbal.environments.gym import Registered
 from gimbal.records import Task
 from gimbal.report.files import deterministic
-from gimbal.runtime.local import run_local
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer, run_local
 
 
 @pytest.fixture(autouse=True)

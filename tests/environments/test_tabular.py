@@ -14,7 +14,7 @@ from gimbal.environments.gym import Environment
 from gimbal.environments.tabular import DEPTH, DIALS, LENGTH, Tabular, combination, right, river
 from gimbal.objectives import EntropyBonus, Reinforce
 from gimbal.policies.control import Steps
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 ALWAYS_RIGHT, ALWAYS_LEFT = np.eye(2)[[1] * LENGTH], np.eye(2)[[0] * LENGTH]
 OPENS = np.eye(DIALS)[[right(state) for state in range(DEPTH)]]

@@ -19,7 +19,7 @@ from gimbal.learning.ranks import SingleProcess
 from gimbal.learning.updates.policy_gradient import column_needs
 from gimbal.policies.token import Sampling
 from gimbal.report.files import deterministic
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 # Groups and rollouts: shares that are as even as can be, a group that must be split, and a rank with nothing to do.
 SHAPES = {"three groups": (3, 3), "one group": (1, 3), "one row": (1, 1)}

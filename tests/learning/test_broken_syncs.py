@@ -28,11 +28,11 @@ from gimbal.learning.weight_sync.receipts import Receipts, running
 from gimbal.learning.weight_sync.sparse import Sparse
 from gimbal.runtime.base import AbstractRuntimeSpec, AtOnce, Host
 from gimbal.runtime.evaluate import evaluate_held_out
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.members import Sampler
 from gimbal.runtime.pool import PoolEngine
 from gimbal.runtime.run import HeldOut
 from gimbal.runtime.schedule import Schedule
-from gimbal.runtime.trainer import Trainer
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 SYNCS = {

@@ -10,7 +10,7 @@ import pytest
 
 from gimbal.recipes.papers.control.cartpole import cartpole
 from gimbal.recipes.papers.control.pendulum import pendulum
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 @pytest.mark.slow

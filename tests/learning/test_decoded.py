@@ -14,8 +14,8 @@ from gimbal.policies.decoded import Decoded
 from gimbal.policies.gaussian import Gaussian
 from gimbal.report.files import deterministic
 from gimbal.runtime import compose
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.playing import recorded
-from gimbal.runtime.trainer import Trainer
 
 SMALL = {
     "held_out": None,

@@ -21,7 +21,7 @@ from gimbal.learning.optimization import Optimization
 from gimbal.learning.weight_sync.delta import Receiver, Sender, SyncError
 from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
 from gimbal.policies.token import CausalLM
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 VERSIONS = 5
 

@@ -6,8 +6,8 @@ import pytest
 
 from gimbal.environments.demonstrations import held_out_tasks
 from gimbal.recipes.core.demo import demo
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut
-from gimbal.runtime.trainer import Trainer
 
 
 @pytest.mark.slow

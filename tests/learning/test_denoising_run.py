@@ -14,8 +14,8 @@ from gimbal.engines.denoising import Denoising
 from gimbal.environments.conditions import Conditions
 from gimbal.learning.proximal.behavior import Behavior
 from gimbal.learning.weight_sync.receipts import NotDelivered
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.fixed_splits import FixedSplits
 from gimbal.workflows.single import SingleTurn
 

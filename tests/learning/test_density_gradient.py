@@ -18,7 +18,7 @@ from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.toward_data import TowardData
 from gimbal.report.files import deterministic
 from gimbal.runtime import compose
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 SIZES = {"observations": 3, "actions": 2, "hidden": (8,)}
 SPEC = TowardData(**SIZES, bound=1.5)

@@ -12,7 +12,7 @@ from small import Shallow, small_run
 from gimbal.learning.optimization import Optimization
 from gimbal.learning.proximal.ewma import Ewma
 from gimbal.learning.proximal.recompute import Recompute
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 def iterates(count, seed=0):

@@ -19,7 +19,7 @@ from gimbal.policies.one_step import OneStep
 from gimbal.records import TrainBatch
 from gimbal.report.files import deterministic
 from gimbal.runtime.compose import check
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 PLAIN = Optimization(learning_rate=0.01, critic_learning_rate=0.01, beta1=0.0, beta2=0.0, max_grad_norm=math.inf)
 SIZES = {"observations": 3, "actions": 2, "hidden": (8,)}

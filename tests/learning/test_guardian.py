@@ -13,7 +13,7 @@ from gimbal.learning import guardian
 from gimbal.learning.guardian import Guardian, Supported
 from gimbal.learning.updates.dyna import BEGINS, GUARD, Dyna
 from gimbal.report.files import deterministic
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 def normal(count, seed=0, scale=(1.0, 3.0)):

@@ -25,7 +25,7 @@ from gimbal.policies.planners import CEM, MPPI
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.records import TrainBatch
 from gimbal.report.files import deterministic
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 WORLD = Dynamics(observations=3, actions=2, hidden=(8,), members=2)
 POLICY = SquashedGaussian(observations=3, actions=2, hidden=(8,), bound=1.5)

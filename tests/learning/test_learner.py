@@ -19,7 +19,7 @@ from gimbal.learning.weight_sync.proof import DeliveryProof, NotDelivered
 from gimbal.objectives import EntropyBonus, KLPenalty
 from gimbal.objectives.surrogates.balanced_clip import BalancedClip
 from gimbal.policies import logits
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 @pytest.fixture(scope="module")

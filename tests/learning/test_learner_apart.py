@@ -16,8 +16,8 @@ from gimbal.learning import joining
 from gimbal.learning.base import AbstractLearner
 from gimbal.learning.optimization import Optimization
 from gimbal.report.files import deterministic
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut
-from gimbal.runtime.trainer import Trainer
 
 
 class Apart(AbstractLearner):

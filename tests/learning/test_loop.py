@@ -31,8 +31,7 @@ from gimbal.recipes.papers.control.pendulum import pendulum
 from gimbal.records import Terms
 from gimbal.report.files import deterministic
 from gimbal.runtime import checkpoint
-from gimbal.runtime.local import run_local
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer, run_local
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.joint_flow import JointFlow
 from gimbal.records import TrainBatch
 from gimbal.report.files import deterministic
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 SIZES = {"observations": 6, "actions": 3, "hidden": (8, 5), "bound": 1.5}
 SPEC = JointFlow(**SIZES, agents=3)

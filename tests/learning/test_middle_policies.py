@@ -19,7 +19,7 @@ from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.objectives import ClippedRatio
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.records import TrainBatch
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 def case(seed=0):

@@ -14,7 +14,7 @@ from gimbal.learning.optimization import Optimization
 from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM
 from gimbal.report.files import deterministic
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 MIXED = CausalLM(mixed_precision="bf16")
 

@@ -21,7 +21,7 @@ from gimbal.learning.proximal.sampling_version import SamplingVersion
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.runtime import checkpoint
 from gimbal.runtime.faults import Faults
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 # Small batches of texts that end early or late: at every update others are half drawn, so versions change within them.
 # In double precision, for in single the same log-probability differs by 1e-5 with the rows beside it.

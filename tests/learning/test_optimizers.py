@@ -16,7 +16,7 @@ from gimbal.learning.optimizers import AdamW, Alike, Rounded, Together
 from gimbal.objectives.masks.curvature_mask import CurvatureMask
 from gimbal.report.files import deterministic
 from gimbal.runtime import compose
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 CHOICES = {
     "adamw": {},

@@ -37,9 +37,8 @@ from gimbal.policies.token import CausalLM, Sampling
 from gimbal.records import Episode, TrainBatch
 from gimbal.rewards.digits import DigitClass
 from gimbal.runtime import checkpoint, compose, directories
-from gimbal.runtime.local import run_local
+from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.run import HeldOut, Run
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.base import AbstractWorkflow, Draw
 from gimbal.workflows.plan_and_draw import PlanAndDraw
 from gimbal.workflows.single import SingleTurn

@@ -18,7 +18,7 @@ from gimbal.policies.gaussian import Gaussian
 from gimbal.records import TrainBatch
 from gimbal.report.files import deterministic
 from gimbal.runtime import compose
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 SIZES = {"observations": 3, "actions": 2, "hidden": (8,), "bound": 1.5}
 SPEC = DraftedPlan(**SIZES, horizon=2, chain=4, refine=2, candidates=3)

@@ -29,8 +29,8 @@ from gimbal.policies.picks import ByExpectile
 from gimbal.report.files import deterministic
 from gimbal.runtime.compose import check
 from gimbal.runtime.evaluate import evaluate_held_out
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut
-from gimbal.runtime.trainer import Trainer
 
 PLAIN = Optimization(learning_rate=0.01, critic_learning_rate=0.01, beta1=0.0, beta2=0.0, max_grad_norm=math.inf)
 SIZES = {"observations": 3, "actions": 2, "hidden": (8,), "bound": 1.5}

@@ -18,7 +18,7 @@ from gimbal.objectives import KLPenalty
 from gimbal.ops import TokenMean
 from gimbal.policies.token import CausalLM
 from gimbal.runtime import memory, policies
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 @pytest.fixture(scope="module")

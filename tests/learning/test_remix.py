@@ -16,7 +16,7 @@ from gimbal.learning.optimization import Optimization
 from gimbal.objectives import ClippedRatio, KLPenalty
 from gimbal.objectives.regularisers.convex_kl import ConvexKL
 from gimbal.objectives.surrogates.moving_clip import MovingClip
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 def weights(policy):

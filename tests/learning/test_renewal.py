@@ -11,7 +11,7 @@ from small import small_run
 from gimbal.learning.optimization import Optimization
 from gimbal.learning.renewal import RenewedReference
 from gimbal.objectives.regularisers.convex_kl import ConvexKL
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 def ages(rule, signals):

@@ -18,7 +18,7 @@ from gimbal.policies.greedy import Greedy
 from gimbal.policies.one_step import OneStep
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.report.files import deterministic
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 SIZES = {"observations": 3, "actions": 2, "hidden": (8,)}
 CRITIC = ActionValues(**SIZES, bound=1.5)

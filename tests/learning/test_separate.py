@@ -26,9 +26,8 @@ from gimbal.policies.token import CausalLM
 from gimbal.records import Episode, TrainBatch
 from gimbal.runtime import checkpoint, compose, directories
 from gimbal.runtime.evaluate import evaluate_held_out
-from gimbal.runtime.local import run_local
+from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.run import HeldOut, Run
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.base import AbstractWorkflow, Draw
 from gimbal.workflows.plan_and_execute import PlanAndExecute
 

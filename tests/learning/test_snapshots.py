@@ -13,7 +13,7 @@ from gimbal.learning.optimization import Optimization
 from gimbal.learning.proximal.recompute import Recompute
 from gimbal.learning.proximal.snapshots import Snapshots
 from gimbal.objectives.surrogates.gaussian_trust import GaussianTrust
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 def first(policy):

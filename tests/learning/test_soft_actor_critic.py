@@ -21,7 +21,7 @@ from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.records import TrainBatch
 from gimbal.report.files import deterministic
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 POLICY = SquashedGaussian(observations=3, actions=2, hidden=(8,), bound=1.5)
 CRITIC = ActionValues(observations=3, actions=2, hidden=(8,), bound=1.5)

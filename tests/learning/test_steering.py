@@ -18,7 +18,7 @@ from gimbal.policies.best_of import BestOf
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.policies.steered import Steered
 from gimbal.runtime import compose
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 PLAIN = Optimization(learning_rate=0.01, critic_learning_rate=0.01, beta1=0.0, beta2=0.0, max_grad_norm=math.inf)
 SIZES = {"observations": 3, "actions": 2, "hidden": (8,), "bound": 1.5}

@@ -26,7 +26,7 @@ from gimbal.learning.updates.synthetic_replay import (
 from gimbal.learning.updates.td3 import TD3, Imitation
 from gimbal.policies.deterministic import Deterministic
 from gimbal.runtime import compose
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 SMALL = SyntheticReplay(inside=INSIDE, warmup=0, hidden=(8,), flow_steps=3)
 BOUND = INSIDE.critic.bound

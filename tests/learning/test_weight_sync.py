@@ -20,7 +20,7 @@ from gimbal.engines.base import AbstractEngine
 from gimbal.learning.weight_sync import sparse
 from gimbal.learning.weight_sync.delta import Packet, Receiver, Sender, SyncError
 from gimbal.learning.weight_sync.sparse import FileSync, Sparse
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 def weights(seed=0, size=3000):

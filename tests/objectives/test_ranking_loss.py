@@ -137,7 +137,7 @@ def test_reduces_to_the_rewards_with_weight_0():
 @pytest.mark.slow
 def test_the_recipe_is_accepted_and_its_head_learns(single_thread):
     from gimbal.recipes.papers.rewards.descore import descore
-    from gimbal.runtime.trainer import Trainer
+    from gimbal.runtime.local import Trainer
 
     run = replace(descore(), prompts_per_step=2, num_generations=2, steps=1, threads=1)
     assert compose.check(run) is not None

@@ -19,7 +19,7 @@ from gimbal.dataflow.packing import pack
 from gimbal.objectives import ClippedRatio, SequenceRatio
 from gimbal.objectives.surrogates.turn_sweep import PRESENT, TurnSweep
 from gimbal.records import TrainBatch
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 def batch(seed=0):

@@ -20,7 +20,7 @@ from gimbal.objectives.surrogates.sequence_weight import SequenceWeight
 from gimbal.objectives.surrogates.total_ratio_weight import TotalRatioWeight
 from gimbal.ops import SequenceSum
 from gimbal.records import TrainBatch
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 def case(s=4, seed=0):

@@ -18,7 +18,7 @@ from gimbal.learning.weight_sync.sparse import Sparse
 from gimbal.policies.lora import LoRA, merged
 from gimbal.policies.token import CausalLM
 from gimbal.runtime import checkpoint
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 ADAPTED = CausalLM(lora=LoRA(rank=4, alpha=8.0))
 

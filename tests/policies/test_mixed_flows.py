@@ -10,7 +10,7 @@ import torch
 from gimbal import api, recipes
 from gimbal.ops import philox
 from gimbal.policies.best_of import BestOf
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 SIZES = {"observations": 3, "actions": 2, "hidden": (8,), "bound": 1.5}
 SPEC = BestOf(**SIZES, proposals=4, flow_steps=3)

@@ -14,7 +14,7 @@ from gimbal import recipes
 from gimbal.ops import philox
 from gimbal.policies.control import Steps
 from gimbal.policies.mixture import MixtureOfExperts
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 SPEC = MixtureOfExperts(observations=3, actions=4, width=8)
 

@@ -12,7 +12,7 @@ from gimbal.policies.control import output_of
 from gimbal.policies.deterministic import Deterministic
 from gimbal.policies.residual import ResidualBlock, residual_mlp
 from gimbal.policies.squashed import SquashedGaussian
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 SPEC = SquashedGaussian(observations=3, actions=2, hidden=(8,), blocks=2, bound=1.5, normalize=True)
 CRITIC = ActionValues(observations=3, actions=2, hidden=(8,), blocks=2, bound=1.5, members=3)

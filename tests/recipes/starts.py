@@ -18,8 +18,8 @@ from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.best_of import BestOf
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.policies.token import CausalLM
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 
 @cache

@@ -12,8 +12,8 @@ import torch
 from starts import apart
 from torch import Tensor
 
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 ROLLOUTS = 16  # of a step, as 2 prompts of 8
 KEPT = 12  # trials at a time; each holds a model, its optimiser and a cache

@@ -18,7 +18,7 @@ from gimbal.report.causes import cause_metrics, repeat_metrics, surprise_metrics
 from gimbal.report.files import JsonLines
 from gimbal.report.metrics import (
     advantage_metrics,
-    lag_metrics,
+    lags,
     mismatch_metrics,
     order_metrics,
     rollout_metrics,
@@ -159,8 +159,8 @@ def test_what_nothing_sampled_is_no_mismatch():
 def test_the_lag_is_of_what_has_just_come_in():
     one = batch([[-1.0] * 3], [[-1.0] * 3], mask=[[True, True, False]])
     fresh = replace(one, version_NS=torch.tensor([[5, 3, 0]]))
-    assert lag_metrics(fresh, 5) == {"replay/lag": 1.0, "replay/lag_max": 2.0}
-    assert lag_metrics(replace(fresh, mask_NS=torch.zeros(1, 3, dtype=torch.bool)), 5) == {}
+    assert lags(fresh, 5) == {"replay/lag": 1.0, "replay/lag_max": 2.0}
+    assert lags(replace(fresh, mask_NS=torch.zeros(1, 3, dtype=torch.bool)), 5) == {}
 
 
 def test_staleness():

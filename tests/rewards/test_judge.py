@@ -24,9 +24,9 @@ from gimbal.rewards.endpoint import Endpoint
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.rewards.judge import JudgeScore
 from gimbal.rewards.scoring import NoVerdict, score
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.pipeline import Starved
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*gave no verdict")
 

@@ -8,7 +8,7 @@ from gimbal import recipes
 from gimbal.config import Text
 from gimbal.report.metrics import rollout_metrics
 from gimbal.rewards.paid import Paid
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 def brief(prompts, completions, **columns):

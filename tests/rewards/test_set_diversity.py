@@ -13,7 +13,7 @@ from gimbal.recipes.core.grpo import grpo
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.rewards.scoring import score
 from gimbal.rewards.set_diversity import SetDiversity
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 BY_ANSWER = SetDiversity(distance="answer", opening="", closing="")
 TEXTS = ("a", "a", "b", "a", "a", "a")  # D = 2/3 and 0

@@ -16,7 +16,7 @@ from gimbal.rewards.exact import ExactAnswer
 from gimbal.rewards.scoring import answered, follow_ups, score
 from gimbal.rewards.solver import SolverScore, curated
 from gimbal.runtime.evaluate import evaluate
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 THOUGHT = ("<think>", "</think>")
 SELF = SolverScore(solver=None, template="{prompt}{completion}=", part=THOUGHT, samples=2, name="evidence", weight=0.3)

@@ -7,7 +7,7 @@ makes other random numbers of a seed: log-probabilities agree with the trainer's
 
 from small import small_run
 
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 STEPS = 3
 ROLLOUTS = 32  # a step

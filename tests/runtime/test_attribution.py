@@ -19,7 +19,7 @@ from gimbal.policies.token import CausalLM, Sampling
 from gimbal.report.gap import CAUSES
 from gimbal.runtime.attribution import Sides, attribute, drawn_by, explain
 from gimbal.runtime.faults import Faults
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 def moved(policy, scale, seed):

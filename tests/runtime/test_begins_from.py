@@ -15,8 +15,7 @@ from gimbal.environments.minari import Minari
 from gimbal.learning.updates.off_policy import Explore
 from gimbal.learning.updates.synthetic_replay import SyntheticReplay
 from gimbal.runtime.compose import check
-from gimbal.runtime.local import run_local
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer, run_local
 
 pytest.importorskip("gymnasium")
 

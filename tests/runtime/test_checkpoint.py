@@ -20,7 +20,7 @@ from gimbal.cli import sentence
 from gimbal.policies.categorical import Categorical
 from gimbal.report.files import JsonLines
 from gimbal.runtime import checkpoint, directories
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 POLICY = Categorical(observations=4, actions=2, hidden=(8,)).load()
 

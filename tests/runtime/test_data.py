@@ -23,11 +23,10 @@ from gimbal.recipes.core.sft import sft
 from gimbal.report.files import deterministic
 from gimbal.rewards.base import AbstractReward
 from gimbal.runtime import checkpoint, compose
-from gimbal.runtime.local import run_local
+from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.looking import Unread
 from gimbal.runtime.run import HeldOut
 from gimbal.runtime.sources import digests, edited
-from gimbal.runtime.trainer import Trainer
 
 SCORE = """
 def score(prompts, completions, answer, **columns):

@@ -10,8 +10,8 @@ from gimbal.engines.vllm_http import _environment
 from gimbal.engines.vllm_server import VLLMServer
 from gimbal.runtime.compose import check
 from gimbal.runtime.devices import Devices, placed
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.ray import Ray
-from gimbal.runtime.trainer import Trainer
 
 SERVER = VLLMServer(precision="float32")
 

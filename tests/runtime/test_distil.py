@@ -16,7 +16,7 @@ from gimbal.policies.token import CausalLM, Sampling
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.runtime.distil import distil, write_tasks
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 from gimbal.workflows.demonstrated import Demonstrated
 from gimbal.workflows.runner import Driven
 

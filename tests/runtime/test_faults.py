@@ -25,9 +25,8 @@ from gimbal.runtime import checkpoint, compose
 from gimbal.runtime.attribution import drawn_by
 from gimbal.runtime.base import AtOnce
 from gimbal.runtime.faults import Faults, FaultyEngine, FaultyScorer
-from gimbal.runtime.local import run_local
+from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.run import Run
-from gimbal.runtime.trainer import Trainer
 
 SAMPLING = Sampling(max_length=12)
 

@@ -17,9 +17,8 @@ from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, Plan
 from gimbal.dataflow.budgets.seeded import Seeded
 from gimbal.dataflow.curricula.variance_sampled import VarianceSampled
 from gimbal.runtime import checkpoint
-from gimbal.runtime.local import run_local
+from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.schedule import digest
-from gimbal.runtime.trainer import Trainer
 
 
 @dataclass(frozen=True, kw_only=True)

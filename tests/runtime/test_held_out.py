@@ -7,7 +7,7 @@ import pytest
 from gimbal import api
 from gimbal.environments.demonstrations import held_out_tasks
 from gimbal.recipes.core.dpo import dpo
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 def offline(**held_out):

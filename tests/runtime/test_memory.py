@@ -14,8 +14,8 @@ from gimbal.learning.optimization import Optimization
 from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.runtime import memory
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.memory import Shape, predicted, told
-from gimbal.runtime.trainer import Trainer
 
 SETTINGS = {  # of the policy, of the optimization
     "float32": ({}, {}),

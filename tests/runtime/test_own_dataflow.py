@@ -14,8 +14,7 @@ from small import small_run
 from gimbal.config.own import fault
 from gimbal.dataflow.curricula.retiring import Retiring
 from gimbal.runtime import rounds
-from gimbal.runtime.local import run_local
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer, run_local
 
 
 def said(run, directory):

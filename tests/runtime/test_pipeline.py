@@ -15,7 +15,7 @@ from gimbal.dataflow.base import AbstractBudget, AbstractBudgetSpec, AbstractFil
 from gimbal.dataflow.packing import pack
 from gimbal.environments.tools import AbstractTool
 from gimbal.records import Drop, Episode
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 from gimbal.workflows.base import AbstractWorkflow, Draw
 from gimbal.workflows.dialogue import Dialogue
 

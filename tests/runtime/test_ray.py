@@ -31,11 +31,10 @@ from gimbal.learning.weight_sync.receipts import NotDelivered
 from gimbal.learning.weight_sync.sparse import Sparse
 from gimbal.ops.activity import doing
 from gimbal.runtime import checkpoint
-from gimbal.runtime.local import run_local
+from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.members import Judge, Sampler
 from gimbal.runtime.ray import Ray, RayBackend
 from gimbal.runtime.repeat import compared, replayed
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.fixed_splits import FixedSplits
 from gimbal.workflows.single import SingleTurn
 

@@ -22,10 +22,9 @@ from gimbal.learning.weight_sync.memory import Memory
 from gimbal.policies.token import Sampling
 from gimbal.report.files import JsonLines
 from gimbal.runtime import checkpoint
-from gimbal.runtime.local import run_local
+from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.members import Judge, Sampler
 from gimbal.runtime.ray import Ray, RayBackend
-from gimbal.runtime.trainer import Trainer
 
 ray = pytest.importorskip("ray")
 Cluster = pytest.importorskip("ray.cluster_utils").Cluster

@@ -24,9 +24,8 @@ from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.expected import Expected
 from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import checkpoint
-from gimbal.runtime.local import run_local
+from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.run import HeldOut
-from gimbal.runtime.trainer import Trainer
 
 
 def written(directory):

@@ -16,10 +16,10 @@ from small import small_run
 from gimbal.engines.base import Request
 from gimbal.policies.token import Sampling
 from gimbal.records import Task
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.simulate.simulator import SCHEDULES, Setup, simulate
 from gimbal.runtime.simulate.timing import AbstractLengths, LogNormal, RecordedLengths, Speeds, Waits
 from gimbal.runtime.simulate.virtual import VirtualEngine
-from gimbal.runtime.trainer import Trainer
 
 SPEEDS = Speeds(
     step_s=0.02,

@@ -12,7 +12,7 @@ from small import Digits, Shallow, small_run
 from gimbal.engines.base import Request
 from gimbal.policies.token import Tokens
 from gimbal.records import Group
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 
 
 def plain_loop(run, steps):

@@ -11,7 +11,7 @@ from small import small_run
 
 from gimbal.engines.native import Native
 from gimbal.policies.token import CausalLM
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.single import SingleTurn
 

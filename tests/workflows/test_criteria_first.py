@@ -159,7 +159,7 @@ def test_judgements_whose_criteria_were_lost_are_counted(single_thread):
 
 
 def test_the_recipe_trains_both_stages(single_thread):
-    from gimbal.runtime.trainer import Trainer
+    from gimbal.runtime.local import Trainer
 
     run = ce_rm()
     run = replace(

@@ -26,7 +26,7 @@ from gimbal.rewards.digits import DigitDistance, digits
 from gimbal.rewards.samples import finished
 from gimbal.runtime.compose import check
 from gimbal.runtime.evaluate import evaluate_held_out
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 from gimbal.workflows.in_scales import InScales
 
 SIDES = (1, 2, 4)

@@ -21,8 +21,8 @@ from gimbal.records import Drop, Group
 from gimbal.runtime import compose
 from gimbal.runtime.checkpoint import FORMAT
 from gimbal.runtime.checkpoint import load as load_checkpoint
+from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import HeldOut
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.pruning import Pruning
 from gimbal.workflows.quality import UNTRAINED, QualityHead, survival
 from gimbal.workflows.runner import Driven

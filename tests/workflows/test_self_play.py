@@ -21,7 +21,7 @@ from gimbal.recipes.papers.agents.kuhn import kuhn
 from gimbal.recipes.papers.agents.leduc import GAME, leduc
 from gimbal.records import Drop, Group, Rollout, Task
 from gimbal.runtime import checkpoint, compose
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 from gimbal.workflows.belief_state import BeliefState
 from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.runner import Driven

@@ -11,7 +11,7 @@ from small import Digits, small_run
 from gimbal.engines.decoding import RowTable
 from gimbal.engines.native import Native
 from gimbal.policies.token import Sampling
-from gimbal.runtime.trainer import Trainer
+from gimbal.runtime.local import Trainer
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.gated_tree import GatedTree
 from gimbal.workflows.lookahead import Lookahead

@@ -26,9 +26,8 @@ from gimbal.policies.lora import LoRA
 from gimbal.policies.token import CausalLM, Sampling, Tokens
 from gimbal.records import Task
 from gimbal.runtime import checkpoint, compose
-from gimbal.runtime.local import run_local
+from gimbal.runtime.local import Trainer, run_local
 from gimbal.runtime.ray import Ray
-from gimbal.runtime.trainer import Trainer
 from gimbal.workflows.branching import Branching
 
 LENGTH = 10

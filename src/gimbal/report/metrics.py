@@ -187,9 +187,9 @@ def staleness_metrics(
     return metrics | {f"staleness/share/{a}": s for a, s in zip(ages.tolist(), share.tolist(), strict=True)}
 
 
-def lag_metrics(fresh: TrainBatch, learner_version: int) -> dict[str, float]:
+def lags(fresh: TrainBatch, learner_version: int) -> dict[str, float]:
     """The ages of the rows that came in, which those of what was replayed would hide where a step trains on other rows."""
-    age_K = (learner_version - fresh.column("version_NS", lag_metrics))[fresh.mask_NS]
+    age_K = (learner_version - fresh.column("version_NS", lags))[fresh.mask_NS]
     return {"replay/lag": float(age_K.double().mean()), "replay/lag_max": float(age_K.max())} if len(age_K) else {}
 
 
