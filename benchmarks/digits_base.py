@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from averaged import averaged
 from diffusers import DDIMScheduler, DiTTransformer2DModel, FlowMatchEulerDiscreteScheduler
 from sklearn.datasets import load_digits
 
@@ -80,14 +81,9 @@ def main(directory: Path, kind: str = "flow", steps: int = STEPS) -> None:
         num_embeds_ada_norm=NULL,
         norm_num_groups=1,
     ).eval()  # its own dropping of labels, one in ten, is off: ours is below
-    print(sum(weight.numel() for weight in model.parameters()), "parameters", flush=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.99), weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps, pct_start=0.05)
-    average = torch.optim.swa_utils.AveragedModel(
-        model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(AVERAGE)
-    )
-    scheduler, mean = scheduler_of(kind), 0.0
-    for step in range(steps):
+    scheduler = scheduler_of(kind)
+
+    def loss(_: int) -> torch.Tensor:
         row_B = torch.randint(len(x_K), (BATCH,))
         x_B, label_B = x_K[row_B], torch.where(torch.rand(BATCH) < 0.5, NULL, label_K[row_B])
         given_B = before(x_K, label_K, row_B) if kind == "stream" else x_B[:, :0]
@@ -106,17 +102,10 @@ def main(directory: Path, kind: str = "flow", steps: int = STEPS) -> None:
         wanted_B = eps_B - x_B if kind != "ddim" else signal * eps_B - noise * x_B
         seen_B = torch.cat([signal * x_B + noise * eps_B, given_B], 1)
         v_B = model(seen_B, timestep=time_B, class_labels=label_B).sample
-        loss = (v_B - wanted_B).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        average.update_parameters(model)
-        mean = 0.99 * mean + 0.01 * loss.item()
-        if step % 200 == 199:
-            print(step + 1, f"{mean:.4f}", flush=True)
-    average.module.save_pretrained(directory / "transformer")
+        return (v_B - wanted_B).square().mean()
+
+    found = averaged(model, loss, steps, rate=RATE, average=AVERAGE, warm=0.05)
+    found.save_pretrained(directory / "transformer")
     scheduler.save_pretrained(directory / "scheduler")
 
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import torch
+from averaged import averaged
 from diffusers import DiTTransformer2DModel, FlowMatchEulerDiscreteScheduler
 
 from gimbal.rewards.points import mixture
@@ -33,30 +34,17 @@ def main(directory: Path, kind: str = "ring", steps: int = STEPS) -> None:
         num_embeds_ada_norm=1,  # a DiT has classes; no sample is of this one
         norm_num_groups=1,
     ).eval()
-    print(sum(weight.numel() for weight in model.parameters()), "parameters", flush=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.99), weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps, pct_start=0.05)
-    average = torch.optim.swa_utils.AveragedModel(
-        model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(AVERAGE)
-    )
-    mean = 0.0
     null_B = torch.ones(BATCH, dtype=torch.long)
-    for step in range(steps):
+
+    def loss(_: int) -> torch.Tensor:
         x_B = data.draw(BATCH)[:, :, None, None]
         t_B, eps_B = torch.rand(BATCH), torch.randn_like(x_B)
         t = t_B[:, None, None, None]
         v_B = model((1 - t) * x_B + t * eps_B, timestep=1000 * t_B, class_labels=null_B).sample
-        loss = (v_B - (eps_B - x_B)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        average.update_parameters(model)
-        mean = 0.99 * mean + 0.01 * loss.item()
-        if step % 500 == 499:
-            print(step + 1, f"{mean:.4f}", flush=True)
-    average.module.save_pretrained(directory / "transformer")
+        return (v_B - (eps_B - x_B)).square().mean()
+
+    found = averaged(model, loss, steps, rate=RATE, average=AVERAGE, warm=0.05, told=500)
+    found.save_pretrained(directory / "transformer")
     FlowMatchEulerDiscreteScheduler(num_train_timesteps=1000, shift=1.0).save_pretrained(directory / "scheduler")
 
 

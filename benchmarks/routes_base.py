@@ -1,6 +1,6 @@
 """Trains gimbal-routes, the masked planner that the package ships: python benchmarks/routes_base.py DIRECTORY
 
-A BERT of transformers, of 109 k parameters, reads a grid of 5 x 5 with a start, a goal and blocked squares (GridRoutes) and, behind it,
+A BERT of transformers, of 111 k parameters, reads a grid of 5 x 5 with a start, a goal and blocked squares (GridRoutes) and, behind it,
 the 8 squares of a shortest route, one of those there are. In half of each batch a share of the squares is masked, drawn uniformly, and
 the loss is the mean cross-entropy of the masked ones, each text's weighed by 1 / its share (LLaDA, arXiv:2502.09992). The other half
 learns to edit, as ReflectDrive-2 does (arXiv:2605.04647): the route is whole but perturbed, in its progress (its steps at half to one
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from averaged import averaged
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
@@ -76,14 +77,9 @@ def main(directory: Path, updates: int = UPDATES) -> None:
         pad_token_id=tokenizer.pad_token_id,
     )
     model = BertForMaskedLM(config).eval()  # without dropout
-    print(sum(weight.numel() for weight in model.parameters()), "parameters", flush=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.99), weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=updates, pct_start=0.1)
-    average = torch.optim.swa_utils.AveragedModel(
-        model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(AVERAGE)
-    )
-    edits_B1, mean = (torch.arange(BATCH) % 2 == 1)[:, None], 0.0
-    for update in range(updates):
+    edits_B1 = (torch.arange(BATCH) % 2 == 1)[:, None]
+
+    def loss(_: int) -> Tensor:
         one_B = torch.randint(GRIDS, (BATCH,))
         route_BT = route_K2T[one_B, torch.randint(2, (BATCH,))]
         share_B1 = torch.rand(BATCH, 1).clamp(min=1 / STEPS)
@@ -93,17 +89,9 @@ def main(directory: Path, updates: int = UPDATES) -> None:
         weight_BT = (masked_BT / share_B1).where(~edits_B1, 1.0)
         logits_BTV = model(input_ids=torch.cat([grid_KC[one_B], seen_BT], 1)).logits[:, SIDE**2 :]
         loss_BT = torch.nn.functional.cross_entropy(logits_BTV.mT, route_BT + first, reduction="none")
-        loss = (loss_BT * weight_BT).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        average.update_parameters(model)
-        mean = 0.99 * mean + 0.01 * loss.item()
-        if update % 200 == 199:
-            print(update + 1, f"{mean:.4f}", flush=True)
-    average.module.save_pretrained(directory)
+        return (loss_BT * weight_BT).mean()
+
+    averaged(model, loss, updates, rate=RATE, average=AVERAGE, warm=0.1).save_pretrained(directory)
     tokenizer.save_pretrained(directory)
 
 

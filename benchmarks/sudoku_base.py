@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import torch
+from averaged import averaged
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
@@ -50,14 +51,9 @@ def main(directory: Path, steps: int = STEPS) -> None:
         pad_token_id=tokenizer.pad_token_id,
     )
     model = BertForMaskedLM(config).eval()  # without dropout
-    print(sum(weight.numel() for weight in model.parameters()), "parameters", flush=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.99), weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps, pct_start=0.1)
-    average = torch.optim.swa_utils.AveragedModel(
-        model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(AVERAGE)
-    )
-    grid_KC, mean = torch.tensor([tokenizer.encode(grid) for grid in grids()]), 0.0
-    for step in range(steps):
+    grid_KC = torch.tensor([tokenizer.encode(grid) for grid in grids()])
+
+    def loss(step: int) -> torch.Tensor:
         grid_BC = grid_KC[torch.randint(len(grid_KC), (BATCH,))]
         order_BC = torch.rand(BATCH, CELLS).argsort(-1).argsort(-1)
         clues_BC = torch.where(order_BC < torch.randint(4, 11, (BATCH, 1)), grid_BC, empty)
@@ -67,17 +63,9 @@ def main(directory: Path, steps: int = STEPS) -> None:
         text_BL = torch.cat([clues_BC, grid_BC.masked_fill(masked_BC, mask)], 1)[:, : CELLS + seen]
         logits_BSV = model(input_ids=text_BL).logits[:, CELLS:]
         loss_BS = torch.nn.functional.cross_entropy(logits_BSV.mT, grid_BC[:, :seen], reduction="none")
-        loss = (loss_BS * masked_BC[:, :seen] / share_B1).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        average.update_parameters(model)
-        mean = 0.99 * mean + 0.01 * loss.item()
-        if step % 200 == 199:
-            print(step + 1, f"{mean:.4f}", flush=True)
-    average.module.save_pretrained(directory)
+        return (loss_BS * masked_BC[:, :seen] / share_B1).mean()
+
+    averaged(model, loss, steps, rate=RATE, average=AVERAGE, warm=0.1).save_pretrained(directory)
     tokenizer.save_pretrained(directory)
 
 

@@ -25,7 +25,6 @@ Written before its runs, after pilots of *simba* (seed 0 at 3e-4: -951, -222 and
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,6 @@ from gimbal import recipes
 from gimbal.dataflow.replay.preferences import AgeDecay, Prioritized
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.policies.squashed import SquashedGaussian
-from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
 
 RECORD = Path(__file__).with_suffix(".json")
@@ -69,11 +67,7 @@ def run_of(arm: str, rate: float, seed: int) -> UpdateRun:
 
 def measure(job: Job) -> dict[str, Any]:
     arm, rate, seed = job
-    trainer = Trainer(run_of(*job))
-    trainer.begin()
-    start = time.process_time()
-    metrics = campaign.interacted(trainer, STEPS)
-    cpu = time.process_time() - start
+    trainer, metrics, cpu = campaign.timed(run_of(*job), STEPS)
     after = trainer.evaluate().metrics()["eval/greedy_score"]
     trainer.close()
     found = {"arm": arm, "rate": rate, "seed": seed, "return": round(after, 1), "moves": int(metrics["replay/moves"])}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+from gimbal.runtime.local import Trainer
 
 Runs = list[dict[str, Any]]
 
@@ -117,6 +120,15 @@ def interacted(trainer: Any, steps: int) -> dict[str, float]:
     while metrics.get("env_steps", 0) < steps:
         metrics, *_ = trainer.advance()
     return metrics
+
+
+def timed(run: Any, steps: int) -> tuple[Trainer, dict[str, float], float]:
+    """A run whose environment has taken so many steps, the metrics of the last, and the CPU seconds that they took."""
+    trainer = Trainer(run)
+    trainer.begin()
+    start = time.process_time()
+    metrics = interacted(trainer, steps)
+    return trainer, metrics, time.process_time() - start
 
 
 def most_at(points: Sequence[tuple[float, float]], least: float) -> float:

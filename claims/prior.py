@@ -24,7 +24,6 @@ three; runs at a rate that is no longer an arm's best were taken out, and so wer
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,6 @@ import campaign
 from gimbal import recipes
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
-from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import UpdateRun
 
 RECORD = Path(__file__).with_suffix(".json")
@@ -65,11 +63,7 @@ def run_of(arm: str, rate: float, seed: int) -> UpdateRun:
 
 def measure(job: Job) -> dict[str, Any]:
     arm, rate, seed = job
-    trainer = Trainer(run_of(*job))
-    trainer.begin()
-    start = time.process_time()
-    metrics = campaign.interacted(trainer, STEPS)
-    cpu = time.process_time() - start
+    trainer, metrics, cpu = campaign.timed(run_of(*job), STEPS)
     after = trainer.evaluate().metrics()["eval/greedy_score"]
     trainer.close()
     drawn = round(metrics.get("replay/prior", 0.0), 3)

@@ -26,7 +26,6 @@ Written before its runs, after single pilots of seed 100 at 1e-3: return -9.2 an
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,11 +99,7 @@ def bias(trainer: Trainer, twins: bool) -> float:
 
 def measure(job: Job) -> dict[str, Any]:
     arm, rate, seed = job
-    trainer = Trainer(run_of(*job))
-    trainer.begin()
-    start = time.process_time()
-    metrics = campaign.interacted(trainer, STEPS)
-    cpu = time.process_time() - start
+    trainer, metrics, cpu = campaign.timed(run_of(*job), STEPS)
     after = trainer.evaluate().metrics()
     found = {
         "arm": arm,

@@ -5,6 +5,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -251,3 +252,12 @@ def test_a_recipe_file_that_is_none_is_named_with_its_key(tmp_path, text, said):
 def test_aliases_are_read(tmp_path):
     (tmp_path / "mine.yaml").write_text("steps: &n 3\nhidden: &h [8, 8]\nother: *n\nmore: [*h, *h]\n")
     assert read_file(tmp_path / "mine.yaml")["more"] == [[8, 8], [8, 8]]
+
+
+def test_a_file_that_several_threads_want_is_run_once_and_whole(tmp_path):
+    """Environments open in threads; a module is listed before it has run, and another thread once found it without its class."""
+    file = tmp_path / "slow_to_load.py"
+    file.write_text("import time\n\ntime.sleep(0.2)\n\n\nclass Late:\n    pass\n")
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(resolve, [f"{file}:Late"] * 8))
+    assert len(set(found)) == 1

@@ -15,7 +15,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "environments"))
 import hermes
 
 from gimbal.cli import main
+from gimbal.environments.demonstrations import training_tasks
 
+MODELS = [("STUDENT", "gimbal-tiny"), ("TEACHER", "gimbal-tiny-teacher")]
+STAGES = "--keep texts|texts.jsonl|runs/first"  # commands that need each other
 ROWS = '{"prompt": "2 + 2 =\\n", "answer": "4"}\n{"prompt": "30 + 12 =\\n", "answer": "42"}\n'
 BREVITY = "def brevity(completions, **columns):\n    return [1 - min(len(text), 100) / 100 for text in completions]\n"
 
@@ -68,10 +71,10 @@ def test_the_program_of_the_readme_runs(desk):
     assert Path(done.stdout.split()[-1]) == Path("runs/stable-0")
 
 
-def run(page, capsys, replaced=(), dry=False, given=()):
-    """Every command of a page, with small sizes, or as far as what would be done; all that was said."""
+def run(page, capsys, replaced=(), dry=False, given=(), only=""):
+    """Every command of a page (that ``only`` matches), with small sizes, or as far as what would be done; all that was said."""
     failed, heard = [], []
-    for line in blocks.commands(page):
+    for line in filter(re.compile(only).search, blocks.commands(page)):
         for before, after in (("model=PATH ", ""), *replaced):
             line = line.replace(before, after)
         words = blocks.words_of(line)
@@ -95,13 +98,21 @@ def test_rewards_judges_and_secrets(desk, single_thread, judge, capsys):
     page = blocks.read("reward.md")
     blocks.write_files(page, desk)
     Path("mine.py").write_text(Path("mine.py").read_text() + BREVITY)
-    models = [("STUDENT", "gimbal-tiny"), ("TEACHER", "gimbal-tiny-teacher")]
-    # They need rows that the teacher solves, as those of tests/runtime/test_distil.py.
-    models += [("gimbal train sft", "echo"), ("gimbal train paced_opd policy.model", "echo")]
-    heard = run(page, capsys, [("http://127.0.0.1:8000/v1", judge), *models])
+    heard = run(page, capsys, [("http://127.0.0.1:8000/v1", judge), *MODELS], only=f"^(?!.*({STAGES}))")
     assert len(heard) >= 7 and "Bearer k-7391" in Judge.keys and None in Judge.keys
     saved = "".join(file.read_text() for file in Path("runs").glob("*/recipe.yaml"))
     assert "JUDGE_KEY" in saved and "k-7391" not in saved
+
+
+@pytest.mark.slow
+def test_a_teachers_texts_and_then_its_verdicts(desk, single_thread, capsys):
+    """One run starts from another's model, and that from texts in a file: on sums that the teacher solves."""
+    page = blocks.read("reward.md")
+    blocks.write_files(page, desk)
+    rows = ({"prompt": task.prompt, "answer": task.answer} for task in training_tasks(size=12))
+    Path("rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    heard = run(page, capsys, MODELS, given={"max_length": "64"}, only=STAGES)
+    assert len(heard) == 3 and all(Path(f"runs/{name}/model").is_dir() for name in ("first", "paced_opd-0"))
 
 
 @pytest.mark.slow

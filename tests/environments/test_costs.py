@@ -117,7 +117,12 @@ def test_packing_and_a_buffer_keep_costs_beside_their_steps():
 
 
 @pytest.mark.parametrize(
-    ("kind", "step", "said"), [("Forgetful", 3, "cost=None"), ("Late", 3, r"cost=0\.0"), ("Wordy", 1, "cost='much'")]
+    ("kind", "step", "said"),
+    [
+        ("Forgetful", 3, "no cost in its info, after steps that told one"),
+        ("Late", 3, r"cost=0\.0 in its info, after steps that told none"),
+        ("Wordy", 1, "cost='much' in its info"),
+    ],
 )
 def test_a_cost_that_is_said_now_and_then_or_is_no_number_is_refused(kind, step, said):
     world = Environment(f"{__file__}:{kind}")
@@ -125,7 +130,7 @@ def test_a_cost_that_is_said_now_and_then_or_is_no_number_is_refused(kind, step,
         world.reset(Gymnasium()[0], seed=0)
         if at < step:
             world.step(np.zeros(1))
-    with pytest.raises(ValueError, match=rf"{said} in its info; either each step says a finite number"):
+    with pytest.raises(ValueError, match=rf"step tells {said}; either each step tells a number of size"):
         world.step(np.zeros(1))
 
 

@@ -90,6 +90,13 @@ def test_a_copy_goes_its_own_way():
     assert live._env.unwrapped.asked == 0 and other._env.unwrapped.asked == 5
 
 
+def test_a_reward_that_is_no_number_is_refused():
+    live = TextGymnasium(environment=f"{FILE}:Endless").open()
+    live.reset(Task(id="t"), 0)
+    with pytest.raises(ValueError, match="returned the reward nan; it must be a finite number"):
+        live.step("7")
+
+
 def test_what_shows_or_takes_no_text_is_refused_with_the_way_out():
     with pytest.raises(
         ValueError, match=r"CartPole-v1 shows Box.*a text \(Text\) is to be shown.*tasks\.environment=NAME"

@@ -20,14 +20,14 @@ def test_elsewhere_a_line_a_step(capsys):
     console = Console(10, "demo")
     console.note("before: 0.1")
     console.step(STEP)
-    console.step({**STEP, "step": 4.0, "time/step": 4.0, "loop/factor": 2.345})
+    console.step({**STEP, "step": 4.0, "time/step": 4.0, "loop/factor": 2.345, "cost/step": 0.125})
     console.sample(rollout(0.5, text="seven\n\x1b[31m"))
     console.sample(rollout(0.5, text=" "))
     console.close()
     assert capsys.readouterr().out.splitlines() == [
         "before: 0.1",
         "step 3/10  reward 0.250  mismatch 0.0123  staleness 1  left 14 s",
-        "step 4/10  reward 0.250  mismatch 0.0123  staleness 1  lr x 2.35  left 18 s",
+        "step 4/10  reward 0.250  cost a step 0.125  mismatch 0.0123  staleness 1  lr x 2.35  left 18 s",
         "  e.g. 3 + 4 = -> seven⏎·[31m  [reward 0.5]",
     ]
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import image
 import pytest
 
+from gimbal import config
+from gimbal.config import Text
 from gimbal.sandbox import trial
 from gimbal.sandbox import worker as sandboxed
 from gimbal.sandbox.base import AbstractSandboxSpec
@@ -21,6 +23,7 @@ from gimbal.sandbox.container import Container
 from gimbal.sandbox.live import AbstractSandbox, Lost, Outcome, OverLimit, Unavailable, Untrusted
 from gimbal.sandbox.monty import Monty
 from gimbal.sandbox.processes import Bubblewrap, Landlock
+from gimbal.workflows.base import AbstractWorkflow
 
 
 def here(spec):
@@ -251,6 +254,12 @@ def test_what_is_not_here_says_so_and_nothing_takes_its_place(monkeypatch):
     monkeypatch.setitem(sys.modules, "pydantic_monty", None)
     with pytest.raises(Unavailable, match="needs the package pydantic-monty"):
         Monty().start()
+
+
+def test_a_container_is_read_as_it_is_typed():
+    typed = "Dialogue(tool=Terminal(sandbox=Container(image='python:3.12',engine='podman --runtime=runc',options=('--gpus=all',))))"
+    made = config.read(Text(typed), AbstractWorkflow, "workflow").tool.sandbox
+    assert made == Container(image="python:3.12", engine="podman --runtime=runc", options=("--gpus=all",))
 
 
 def test_an_image_that_is_not_there_or_has_no_python_is_said():

@@ -152,9 +152,8 @@ def _load_file(path: Path) -> types.ModuleType:
 
             spec = importlib.util.spec_from_file_location(str(path), path)
             assert spec is not None and spec.loader is not None
-            module = sys.modules[str(path)] = importlib.util.module_from_spec(
-                spec
-            )  # dataclasses look up their module here
+            # Dataclasses look up their module here while it runs.
+            module = sys.modules[str(path)] = importlib.util.module_from_spec(spec)
             if str(path.parent) not in sys.path:
                 sys.path.append(str(path.parent))  # so that it can import its neighbours, like a script
             try:

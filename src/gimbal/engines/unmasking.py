@@ -59,6 +59,8 @@ class LiveText:
     @property
     def given(self) -> list[int]:
         """Cells that the task gave."""
+        if not self.sampling.scaffold:
+            return []
         return [cell for cell, at in zip(self.place, self.at, strict=True) if at == GIVEN]
 
     @property

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -90,7 +90,66 @@ class Registered(AbstractEnvironmentSpec):
         return Environment(self.source)
 
 
-class Environment(AbstractEnvironment):
+P = TypeVar("P", bound="AbstractPlayed")
+
+
+class AbstractPlayed(AbstractEnvironment):
+    """A live environment with gymnasium's interface, found by ``source``; what it answers is checked."""
+
+    source: str
+    _env: Any
+
+    def _begun(self, seed: int) -> Any:
+        """The first observation."""
+        answer = self._env.reset(seed=seed)
+        if not isinstance(answer, tuple | list) or len(answer) != 2:
+            raise ValueError(f"{self.source}.reset returned {told(answer)}; it must return (observation, info)")
+        return answer[0]
+
+    def _stepped(self, does: Any) -> tuple[Any, Any, Moment]:
+        """The next observation, the info of the step, and all that every environment says of it."""
+        answer = self._env.step(does)
+        if not isinstance(answer, tuple | list) or len(answer) != 5:
+            count = f"{len(answer)} values" if isinstance(answer, tuple | list) else told(answer)
+            raise ValueError(
+                f"{self.source}.step returned {count}; it must return (observation, reward, terminated, truncated, info)"
+            )
+        seen, reward, terminated, truncated, info = answer
+        ends = {"terminated": bool(terminated), "truncated": bool(truncated)}
+        return seen, info, Moment(reward=self._earned(reward), success=self._reached(info), **ends)
+
+    def _earned(self, reward: Any) -> float:
+        """The reward as a number of usual size: learned from, any other would spoil every weight."""
+        number = learnable(reward)
+        if number is None:
+            raise ValueError(
+                f"{self.source}.step returned the reward {reward!r:.60}; it must be a finite number of size {LARGEST:g} at most"
+            )
+        return number
+
+    def _reached(self, info: Any) -> bool | None:
+        """Whether the goal is reached, where ``info`` says so."""
+        said = info.get(SUCCESS) if isinstance(info, Mapping) else None
+        if said is None:
+            return None
+        if not isinstance(said, bool | np.bool_ | int | float | np.number) or said not in (0, 1):
+            raise ValueError(f"{self.source}.step says {SUCCESS}={said!r:.60} in its info; it must be True or False")
+        return bool(said)
+
+    def fork(self: P) -> P:
+        """By a copy of all its state, which environments in plain Python have; one with a simulator outside of it does not."""
+        other = copy.copy(self)
+        try:
+            other._env = copy.deepcopy(self._env)
+        except Exception as error:  # whatever an environment's own objects raise where they cannot be copied
+            raise NotImplementedError(f"{self.source} cannot be copied: {error}") from error
+        return other
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class Environment(AbstractPlayed):
     """One live environment; it can be reset for any task of its source. ``interface`` says what it shows and takes. With ``drawn`` it
     can be looked at too (``image``)."""
 
@@ -163,10 +222,7 @@ class Environment(AbstractEnvironment):
             self._env.close()
             self._env = self._open()
         self._used = True
-        answer = self._env.reset(seed=task.seed)
-        if not isinstance(answer, tuple | list) or len(answer) != 2:
-            raise ValueError(f"{self.source}.reset returned {told(answer)}; it must return (observation, info)")
-        return self._shown(answer[0], "reset")
+        return self._shown(self._begun(task.seed), "reset")
 
     def step(self, action: Shaped[np.ndarray, " A"]) -> Moment:
         """Real actions are clipped to the bounds here and nowhere else: what is recorded is what was drawn."""
@@ -176,21 +232,8 @@ class Environment(AbstractEnvironment):
             assert self._bounds is not None
             low, high = self._bounds
             does = np.minimum(np.maximum(action.reshape(low.shape), low), high)  # np.clip takes twice as long
-        answer = self._env.step(does)
-        if not isinstance(answer, tuple | list) or len(answer) != 5:
-            count = f"{len(answer)} values" if isinstance(answer, tuple | list) else told(answer)
-            raise ValueError(
-                f"{self.source}.step returned {count}; it must return (observation, reward, terminated, truncated, info)"
-            )
-        seen, reward, terminated, truncated, info = answer
-        return Moment(
-            observation=self._shown(seen, "step"),
-            reward=self._earned(reward),
-            terminated=bool(terminated),
-            truncated=bool(truncated),
-            success=reached(info, self.source),
-            cost=self._cost(info),
-        )
+        seen, info, moment = self._stepped(does)
+        return replace(moment, observation=self._shown(seen, "step"), cost=self._cost(info))
 
     def _cost(self, info: Any) -> float | None:
         """What the step cost, where all of its steps say so."""
@@ -201,9 +244,15 @@ class Environment(AbstractEnvironment):
             return None
         number = None if said is None else learnable(said)
         if number is None or not self._costs:
+            one = "no cost" if said is None else f"{COST}={said!r:.60}"
+            before = (
+                ""
+                if said is not None and self._costs
+                else f", after steps that told {'one' if self._costs else 'none'}"
+            )
             raise ValueError(
-                f"{self.source}.step says {COST}={said!r:.60} in its info; either each step says a finite number, 0 where it costs "
-                "nothing, or none does"
+                f"{self.source}.step tells {one} in its info{before}; either each step tells a number of size {LARGEST:g} at most, 0 "
+                "where it costs nothing, or none does"
             )
         return number
 
@@ -229,15 +278,6 @@ class Environment(AbstractEnvironment):
                 )
         return shown
 
-    def _earned(self, reward: Any) -> float:
-        """The reward as a number of usual size: learned from, any other would spoil every weight."""
-        number = learnable(reward)
-        if number is None:
-            raise ValueError(
-                f"{self.source}.step returned the reward {reward!r:.60}; it must be a finite number of size {LARGEST:g} at most"
-            )
-        return number
-
     def image(self) -> Shaped[np.ndarray, "H W 3"]:
         """What it looks like now."""
         image = np.asarray(self._env.render())
@@ -251,15 +291,6 @@ class Environment(AbstractEnvironment):
     def pace(self) -> float:
         """Steps a second, as it would be watched."""
         return float(self._env.metadata.get("render_fps") or 30)
-
-    def fork(self) -> Environment:
-        """By a copy of all its state, which environments in plain Python have; one with a simulator outside of it does not."""
-        other = copy.copy(self)
-        try:
-            other._env = copy.deepcopy(self._env)
-        except Exception as error:  # whatever an environment's own objects raise where they cannot be copied
-            raise NotImplementedError(f"{self.source} cannot be copied: {error}") from error
-        return other
 
     @property
     def replans(self) -> bool:
@@ -282,19 +313,6 @@ class Environment(AbstractEnvironment):
             )
         low, high = (np.reshape(limit, -1) for limit in self._bounds or (-np.inf, np.inf))
         return np.minimum(np.maximum(found_A, low), high).astype(np.float32)
-
-    def close(self) -> None:
-        self._env.close()
-
-
-def reached(info: Any, source: str) -> bool | None:
-    """Whether the goal is reached, where the ``info`` of a step says so."""
-    said = info.get(SUCCESS) if isinstance(info, Mapping) else None
-    if said is None:
-        return None
-    if not isinstance(said, bool | np.bool_ | int | float | np.number) or said not in (0, 1):
-        raise ValueError(f"{source}.step says {SUCCESS}={said!r:.60} in its info; it must be True or False")
-    return bool(said)
 
 
 # Environments of gymnasium whose episodes depend on those before them, though their seeds do not: Box2D's world outlives its bodies.

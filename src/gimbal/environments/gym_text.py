@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gimbal.config.own import told
 from gimbal.config.parts import label
-from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractGenerated, Moment
-from gimbal.environments.gym import opened, reached, spaces_of
+from gimbal.environments.base import AbstractEnvironmentSpec, AbstractGenerated, Moment
+from gimbal.environments.gym import AbstractPlayed, opened, spaces_of
 from gimbal.ops import stable_hash
 from gimbal.records import Task
 
@@ -69,7 +68,7 @@ class TextGymnasium(AbstractEnvironmentSpec):
         return Spoken(str(self.environment))
 
 
-class Spoken(AbstractEnvironment):
+class Spoken(AbstractPlayed):
     """One live environment of texts."""
 
     def __init__(self, source: str) -> None:
@@ -85,29 +84,14 @@ class Spoken(AbstractEnvironment):
         self._read = _choice(acts) if isinstance(acts, spaces.Discrete) else _text(acts)
 
     def reset(self, task: Task, seed: int) -> str:
-        answer = self._env.reset(seed=task.seed)
-        if not isinstance(answer, tuple | list) or len(answer) != 2:
-            raise ValueError(f"{self.source}.reset returned {told(answer)}; it must return (observation, info)")
-        return self._shown(answer[0], "reset")
+        return self._shown(self._begun(task.seed), "reset")
 
     def step(self, action: str) -> Moment:
         does, why = self._read(action)
         if why:
             return Moment(observation=why, calls=1, errors=1)
-        answer = self._env.step(does)
-        if not isinstance(answer, tuple | list) or len(answer) != 5:
-            raise ValueError(
-                f"{self.source}.step returned {told(answer)}; it must return (observation, reward, terminated, truncated, info)"
-            )
-        seen, reward, terminated, truncated, info = answer
-        return Moment(
-            observation=self._shown(seen, "step"),
-            reward=float(reward),
-            terminated=bool(terminated),
-            truncated=bool(truncated),
-            success=reached(info, self.source),
-            calls=1,
-        )
+        seen, _, moment = self._stepped(does)
+        return replace(moment, observation=self._shown(seen, "step"), calls=1)
 
     def _shown(self, seen: Any, call: str) -> str:
         if not isinstance(seen, str):
@@ -115,17 +99,6 @@ class Spoken(AbstractEnvironment):
                 f"{self.source}.{call} returned the observation {told(seen)}; its observation_space is a Text"
             )
         return seen
-
-    def fork(self) -> Spoken:
-        other = copy.copy(self)
-        try:
-            other._env = copy.deepcopy(self._env)
-        except Exception as error:  # whatever an environment's own objects raise where they cannot be copied
-            raise NotImplementedError(f"{self.source} cannot be copied: {error}") from error
-        return other
-
-    def close(self) -> None:
-        self._env.close()
 
 
 Read = Callable[[str], tuple[Any, str]]  # a turn -> the action, and what the policy is told where it is none

@@ -26,6 +26,7 @@ WRITTEN = (("loss", "loss", "{:.3f}"), ("pair/accuracy", "accuracy", "{:.3f}"))
 TEACHER = "distillation/kl"  # shown of a run that a teacher grades; without a reward it has no other figure
 SHOWN = (
     (TEACHER, "KL to the teacher", "{:.3f}"),
+    ("cost/step", "cost a step", "{:.3f}"),  # of environments whose costs have a price
     ("entropy/mean", "entropy", "{:.3f}"),
     ("mismatch/prob_diff", "mismatch", "{:.4f}"),
     ("staleness/max", "staleness", "{:.0f}"),

@@ -22,7 +22,7 @@ def main(memory: int, processes: int, output: int) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1):
         os.dup2(nothing, stream)
-    # An engine may give these the mode that they have in the image.
+    # Engines give these the mode that they have in the image, or one of their own.
     for place, mode in ((os.environ["TMPDIR"], 0o1777), ("/tmp", 0o1777), ("/run", 0o755), ("/var/tmp", 0o755)):
         os.chmod(place, mode)
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))

@@ -24,6 +24,10 @@ from gimbal.sandbox.worker import PREFIX, WorkerError
 START_SECONDS = 60.0
 HOME = "/work"
 CODE = "import sys; sys.path[:] = [*filter(None, sys.path), '/gimbal']; from gimbal.sandbox._container import main; main({})"
+CLOSED = """
+    --interactive --rm --pull never --log-driver none --network none --read-only --user 0:0 --entrypoint python3
+    --cap-drop ALL --security-opt no-new-privileges --ulimit nofile=256:256 --ulimit nproc=4096:4096 --ulimit core=0:0
+"""
 # What the first process needs to start programs as another user, to end them, and to add up their memory. Programs have none of it.
 RIGHTS = ("SETUID", "SETGID", "KILL", "SYS_PTRACE")
 
@@ -33,11 +37,11 @@ class Container(AbstractProcesses):
     """Python programs and commands in a container of ``image``, for programs that need more than this machine has installed.
 
     ``engine`` is docker, podman, or either with its own options ("podman --runtime=runc"); ``options`` are those of its ``run``, such
-    as ``("--runtime=runsc",)`` for gVisor. The image must be there (nothing is downloaded) and have python3, 3.9 or newer; programs
-    that are commands find what the image has. The container has no network, and no files of this machine but gimbal's own sandbox; the
-    image is read-only; programs write in their working directory, which is in memory. They run as nobody, without rights, and with the
-    limits of the other rungs. One container serves a sandbox from its start to its end, so that a call takes milliseconds. It ends
-    with the run, however the run ends.
+    as ``("--runtime=runsc",)`` for gVisor; one that grants something takes back what is promised here. The image must be there (nothing
+    is downloaded) and have python3, 3.9 or newer; programs that are commands find what the image has. The container has no network, and
+    no files of this machine but gimbal's own sandbox; the image is read-only; programs write in their working directory, which is in
+    memory. They run as nobody, without rights, and with the limits of the other rungs. One container serves a sandbox from its start to
+    its end, so that a call takes milliseconds. It ends with the run, however the run ends.
     """
 
     image: str
@@ -117,27 +121,18 @@ class Boxed:
         spec = self.spec
         # Of all processes and files together, should what looks at the processes be too slow.
         limit = str(memory + int(SERVES_GB * 2**30) + 2 * DISK_BYTES)
-        options = [
-            "--interactive",
-            "--rm",
-            "--pull",
-            "never",
-            "--log-driver",
-            "none",
-            "--network",
-            "none",
-            "--read-only",
-        ]
-        options += ["--cap-drop", "ALL", *(word for right in RIGHTS for word in ("--cap-add", right))]
-        options += ["--security-opt", "no-new-privileges", "--user", "0:0", "--entrypoint", "python3"]
+        options = shlex.split(CLOSED)
+        options += [word for right in RIGHTS for word in ("--cap-add", right)]
         options += ["--memory", limit, "--memory-swap", limit, "--pids-limit", str(spec.processes + 16)]
-        options += ["--ulimit", "nofile=256:256", "--ulimit", "nproc=4096:4096", "--ulimit", "core=0:0"]
-        options += [
-            "--tmpfs",
-            f"{HOME}:rw,exec,size={DISK_BYTES},mode=1777",
-            "--tmpfs",
-            f"/tmp:rw,size={DISK_BYTES},mode=1777",
-        ]
+        # Podman would make the last two without a limit.
+        sizes = {
+            HOME: f"exec,size={DISK_BYTES}",
+            "/tmp": f"size={DISK_BYTES}",
+            "/run": "size=65536",
+            "/var/tmp": "size=65536",
+        }
+        for path, size in sizes.items():
+            options += ["--tmpfs", f"{path}:rw,{size}"]
         for path in ("sandbox", "__init__.py"):
             options += ["--volume", f"{TREE / path}:/gimbal/gimbal/{path}:ro"]
         options += ["--env", f"TMPDIR={HOME}", "--env", "PYTHONDONTWRITEBYTECODE=1", "--workdir", HOME]
@@ -201,7 +196,5 @@ class Boxed:
 def _last(text: str) -> str:
     """Its last line, or the last that tells of an error."""
     lines = [line for line in text.strip().splitlines() if line.strip()]
-    lines = [line for line in lines if "rror" in line] or lines
-    return (
-        "".join(letter if letter.isprintable() else "?" for letter in lines[-1][:300]) if lines else "it said nothing"
-    )
+    last = (["it said nothing"] + lines + [line for line in lines if "rror" in line])[-1]
+    return "".join(letter if letter.isprintable() else "?" for letter in last[:300])

@@ -57,14 +57,14 @@ class AbstractProcesses(AbstractSandboxSpec):
         checked(self, ("processes", self.processes, 128), ("output", self.output, 1 << 20))
 
     @abstractmethod
-    def server(self) -> Server:
+    def server(self) -> ProgramServer:
         """A new one of the process that starts its programs. Raises Unavailable."""
 
     def start(self) -> Contained:
         return Contained(self)
 
 
-class Server(Protocol):
+class ProgramServer(Protocol):
     """What starts programs: ``_programs.Programs``, called from outside. A ``Worker`` is one."""
 
     timeout: float

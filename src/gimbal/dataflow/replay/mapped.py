@@ -20,16 +20,16 @@ def room(like: Tensor, rows: int, directory: str) -> Tensor:
     if not directory or not math.prod(shape):
         found = like.new_zeros(shape)
     else:
-        with tempfile.NamedTemporaryFile(dir=directory, prefix="gimbal-rows-") as file:
-            size = math.prod(shape)
-            try:
+        size = math.prod(shape)
+        try:
+            with tempfile.NamedTemporaryFile(dir=directory, prefix="gimbal-rows-") as file:
                 if hasattr(os, "posix_fallocate"):  # not on every system
                     os.posix_fallocate(file.fileno(), 0, size * like.itemsize)
-            except OSError as error:
-                raise ValueError(
-                    f"store.disk={directory} has no place for {rows:,} decisions ({error.strerror}): lower store.capacity, or name a "
-                    "directory on another disk"
-                ) from error
-            found = torch.from_file(file.name, shared=True, size=size, dtype=like.dtype).reshape(shape)
+                found = torch.from_file(file.name, shared=True, size=size, dtype=like.dtype).reshape(shape)
+        except OSError as error:
+            raise ValueError(
+                f"store.disk={directory} has no place for {rows:,} decisions ({error.strerror}): lower store.capacity, or name a "
+                "directory on another disk"
+            ) from error
     found[: len(like)] = like
     return found

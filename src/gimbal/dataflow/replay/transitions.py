@@ -379,6 +379,14 @@ class Ring(AbstractStore):
             self._widen(self.rows, self.spec.capacity)
 
 
+def fresh(batch: TrainBatch) -> TrainBatch | None:
+    """The rows that have just come in, in order: all, where no store marks replayed ones; None where none has."""
+    if (number_N := batch.facts.get(MOVE)) is None:
+        return batch
+    row_K = (number_N == FRESH).nonzero()[:, 0]
+    return batch.select(row_K) if len(row_K) else None
+
+
 def each(batch: TrainBatch) -> tuple[TrainBatch, Bool[Tensor, " K"]]:
     """Every decision that counts as a row of its own, and whether the next of these is the very next of its rollout. What is of a
     whole rollout (its group, its place, its score) is left out."""

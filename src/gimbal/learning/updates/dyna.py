@@ -17,7 +17,7 @@ from gimbal.dataflow.replay.transitions import FRESH, MOVE
 from gimbal.learning.guardian import Guardian, Supported, misplaced
 from gimbal.learning.updates.around import AbstractAround
 from gimbal.learning.updates.base import Loss, Metrics, Models, ModelSpec, Stateful
-from gimbal.learning.updates.model_learning import fitting, foreseen, fresh, refining, single_steps
+from gimbal.learning.updates.model_learning import fitting, foreseen, fresh_steps, refining, single_steps
 from gimbal.learning.updates.off_policy import counted_of, means, steps_of
 from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.control import AbstractControlPolicy, Steps
@@ -110,7 +110,7 @@ class Dyna(AbstractAround):
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         told = foreseen(models[WORLD], batch)
-        if self.guard is not None and not models.parts[GUARD].fitted and (rows := fresh(batch)) is not None:
+        if self.guard is not None and not models.parts[GUARD].fitted and (rows := fresh_steps(batch)) is not None:
             steps = steps_of(rows.to(models.device))
             models.parts[GUARD].fit(torch.cat([steps.observation_NSO, steps.action_NSA], -1)[:, 0])
         batch, more = self.inside.prepare(models, batch)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gimbal.composition import FOLLOWS, Composition, Refusal, Verdict
 from gimbal.dataflow.replay.recordings import Recordings
-from gimbal.dataflow.replay.transitions import FRESH, MOVE, PATH, Transitions
+from gimbal.dataflow.replay.transitions import PATH, Transitions, fresh
 from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.off_policy import AbstractOnDecisions, Explore, counted_of, means, steps_of
 from gimbal.policies.dynamics import Dynamics, DynamicsNetwork
@@ -109,17 +109,13 @@ def single_steps(update: object, whole: Composition, world: Dynamics | None = No
         )
 
 
-def fresh(batch: TrainBatch) -> TrainBatch | None:
-    """The steps that have just arrived, in order: all, where no store marks replayed ones."""
+def fresh_steps(batch: TrainBatch) -> TrainBatch | None:
+    """``fresh``, of single steps."""
     if batch.shape[1] != 1:
         raise ValueError(
             f"a world learns from single steps, and these rows have up to {batch.shape[1]}: draw them from Transitions()"
         )
-    number_N = batch.facts.get(MOVE)
-    if number_N is None:
-        return batch
-    row_K = (number_N == FRESH).nonzero()[:, 0]
-    return batch.select(row_K) if len(row_K) else None
+    return fresh(batch)
 
 
 def fitting(world: DynamicsNetwork, batch: TrainBatch) -> tuple[Float[Tensor, " K"], dict[str, Tensor]]:
@@ -173,7 +169,7 @@ def refinement(world: DynamicsNetwork, batch: TrainBatch) -> Float[Tensor, " K"]
 
 def foreseen(world: DynamicsNetwork, batch: TrainBatch) -> Metrics:
     """What the world says of real steps that it has not seen; from then on they count in its units."""
-    if (new := fresh(batch)) is None:
+    if (new := fresh_steps(batch)) is None:
         return {}
     steps, reward_K = steps_of(new), new.column("reward_NS", world)[:, 0]
     if world.spec.ends == "never" and bool(steps.ended_NS.any()):

@@ -19,7 +19,7 @@ from gimbal.environments.gym import Gymnasium
 from gimbal.environments.held import holds
 from gimbal.learning.guardian import broken, misplaced
 from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
-from gimbal.learning.updates.model_learning import fresh
+from gimbal.learning.updates.model_learning import fresh_steps
 from gimbal.learning.updates.off_policy import (
     CRITIC,
     TARGET,
@@ -162,7 +162,7 @@ class ReflexActorCritic(AbstractOffPolicy):
         unsafe_NS = broken(resolve(str(self.unsafe)), steps_of(batch), "update.unsafe").float()
         batch = batch.with_columns({UNSAFE: unsafe_NS})
         paid_NS = batch.column("reward_NS", self) - self.price * unsafe_NS
-        told, new = {}, fresh(batch)
+        told, new = {}, fresh_steps(batch)
         if new is not None:
             decided_NSA, done_NSA = _acting(models).halves(steps_of(new).action_NSA)
             acted = (decided_NSA != done_NSA).any(-1).float().mean()

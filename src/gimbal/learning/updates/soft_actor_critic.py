@@ -15,7 +15,7 @@ from gimbal.advantages.reward_shaping.priced_cost import PricedCost
 from gimbal.composition import TELLS_ERRORS, Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
 from gimbal.critics.return_distribution import ReturnDistribution
-from gimbal.dataflow.replay.transitions import FRESH, MOVE, Transitions
+from gimbal.dataflow.replay.transitions import Transitions, fresh
 from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.off_policy import (
     CRITIC,
@@ -196,10 +196,9 @@ class SoftActorCritic(AbstractOffPolicy):
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         if self.price is None:
             return super().prepare(models, batch)
-        number_N = batch.facts.get(MOVE)
-        came = batch if number_N is None else batch.select((number_N == FRESH).nonzero()[:, 0])
+        came = fresh(batch)
         batch, told = super().prepare(models, batch.with_columns({"reward_NS": self.price(batch)}))
-        return batch, {**told, **self.price.report(came)}
+        return batch, {**told, **({} if came is None else self.price.report(came))}
 
     def noises(self, models: Models, batch: TrainBatch) -> dict[str, Tensor]:
         policy = _acting(models)

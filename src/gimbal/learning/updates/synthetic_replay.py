@@ -20,7 +20,7 @@ from gimbal.learning.updates.around import AbstractAround
 from gimbal.learning.updates.base import Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.feasibility import FeasibilityGuided
 from gimbal.learning.updates.flow_q import START, TIME, cloning_noises
-from gimbal.learning.updates.model_learning import fresh, single_steps
+from gimbal.learning.updates.model_learning import fresh_steps, single_steps
 from gimbal.learning.updates.off_policy import BACKED, DISCOUNT, counted_of, means, steps_of, summed
 from gimbal.ops import stable_hash
 from gimbal.policies.control import Steps
@@ -192,7 +192,7 @@ class SyntheticReplay(AbstractAround):
         return TransitionFlow(*sizes, stable_hash(TRANSITIONS, seed) % 2**63)
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
-        if (new := fresh(batch)) is not None:
+        if (new := fresh_steps(batch)) is not None:
             models[TRANSITIONS].units.observe(transitions(new).to(models.device))
         batch, told = self.inside.prepare(models, batch)
         if MOVE in batch.facts and bool((batch.facts[MOVE] == FRESH).any()):  # there is nothing to learn from yet

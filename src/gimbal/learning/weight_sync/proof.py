@@ -140,9 +140,8 @@ class DeliveryProof:
         moved, followed = trainer_D - seen.proved[0], sampler_D - seen.proved[1]
         read = self._read(version)
         tried = [_along(moved, followed)]
-        if (
-            read
-        ):  # only rounding is left, and that of one rare token may be as large as all else that moves: without it, too
+        # Where bits are right only rounding is left, and that of one rare token may be as large as all else that moves.
+        if read:
             tried.append(_along(torch.where(moved.abs() < moved.abs().max(), moved, 0.0), followed))
         for distance, slope in tried:
             if distance > DECIDED * seen.noise and slope >= (LOST_BELOW / 2 if read else LOST_BELOW):

@@ -3,12 +3,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.advantages.reward_shaping.priced_cost import PricedCost
-from gimbal.controllers.lagrangian import Lagrangian
 from gimbal.critics.actions import ActionValues
 from gimbal.environments.gym import Gymnasium
 from gimbal.learning.updates.soft_actor_critic import SoftActorCritic
 from gimbal.policies.squashed import SquashedGaussian
-from gimbal.recipes.papers.control.ppo_lagrangian import BLOWN
+from gimbal.recipes.papers.control.ppo_lagrangian import BLOWN, LIMIT
 from gimbal.recipes.papers.control.sac import sac
 from gimbal.runtime.run import UpdateRun
 
@@ -29,8 +28,6 @@ def sac_lagrangian() -> UpdateRun:
             tau=0.02,
             price=PricedCost(multiplier=0.5),
             # A tenth of the steps of a learner step of PPO come in here, so it moves a tenth as far.
-            controllers={
-                "price.multiplier": Lagrangian(signal="cost/step", limit=0.05, rate=0.02, initial=0.5, high=20.0)
-            },
+            controllers={"price.multiplier": replace(LIMIT, rate=0.02)},
         ),
     )
