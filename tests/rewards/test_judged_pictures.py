@@ -2,7 +2,9 @@
 
 import base64
 import io
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import made
 import numpy as np
@@ -12,6 +14,11 @@ from PIL import Image
 from test_judge import Server, says
 from test_samples import group_of as pictures_of
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
+
+import blocks
+
+from gimbal.cli import main
 from gimbal.ops.scales import spelled
 from gimbal.policies.commits import MaskedSampling
 from gimbal.policies.loading import SCALES
@@ -116,3 +123,15 @@ def test_a_checklist_asks_each_of_its_questions_about_the_picture(serve):
     )
     task = Task(id="t", columns={"checklist": ("bright", "dark", "very bright")})
     assert Checklist(judge=judge)(pictures_of(DRAWN_KD[[0, 3]], task)) == pytest.approx([1 / 3, 2 / 3])
+
+
+@pytest.mark.slow
+def test_the_command_of_the_page_asks_about_pictures(serve, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    judge = serve(lambda content: says("Score: 5"))
+    (line,) = (line for line in blocks.commands(blocks.read("denoising.md")) if "{picture}" in line)
+    words = blocks.words_of(line.replace("http://127.0.0.1:8000/v1", judge.url))
+    small = {"steps": "1", "prompts_per_step": "1", "num_generations": "2", "threads": "1", "held_out": "none"}
+    assert main([*words, *(f"{key}={value}" for key, value in small.items())]) == 0, capsys.readouterr().err
+    sent = [part["type"] for one in judge.seen for part in one["body"]["messages"][-1]["content"]]
+    assert sent.count("image_url") == len(judge.seen) > 0

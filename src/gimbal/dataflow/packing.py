@@ -97,11 +97,11 @@ def _reward_S(row: Rollout, episode: Episode) -> Tensor:
     """The row's rewards, each on a counted decision, plus on the last one what its episode earned elsewhere."""
     if not bool(row.mask_S.any()):
         return row.reward_S
-    reward_S, start = row.reward_S.clone(), row.fork[1] if row.fork else 0
-    elsewhere = float(reward_S[:start].sum())
-    reward_S[:start] = 0
+    start = row.fork[1] if row.fork else 0
+    reward_S = torch.cat([torch.zeros(start), row.reward_S[start:]]) if start else row.reward_S
     own_S = on_decisions(reward_S[None], row.mask_S[None])[0]
-    elsewhere += sum(float(other.reward_S.sum()) for other in episode.rows if other is not row)
+    elsewhere = sum(float(other.reward_S.sum()) for other in episode.rows if other is not row)
+    elsewhere += float(row.reward_S[:start].sum())  # on its way to where it split off
     earned = elsewhere if row.score is None else row.score + elsewhere
     if not (row.score is not None or elsewhere):
         return own_S
