@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -148,6 +149,12 @@ def test_sizes():
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or 0) - node.lineno + 1
                 assert length <= 80, f"{node.name} of {file} has {length} lines"
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """pytest imports them by their name alone: of two, whichever comes second is not collected."""
+    files = sorted(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [name for name, count in Counter(files).items() if count > 1] == []
 
 
 def test_every_room_has_a_level():

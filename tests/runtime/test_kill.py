@@ -76,7 +76,7 @@ def cart():
     return replace(run, engine=replace(run.engine, slots=3), threads=1, held_out=None, **small)
 
 
-def from_a_buffer(disk):
+def from_a_buffer(disk=""):
     """Segments that end where episodes do leave environments in the middle of theirs, and rows half drawn: three segments a
     step leave some in nearly every checkpoint, where two leave one in one of eight, and kills may all miss that one.
     """
