@@ -51,6 +51,11 @@ TOKENS = {
 }
 CONTROL = TOKENS | {"policy": {"class": "Gaussian", "observations": 3, "actions": 1}, "num_generations": 1}
 BUFFERED = CONTROL | {"store": {"class": "Transitions", "learning_starts": 300}}
+LIMIT = {"class": "Lagrangian", "signal": "cost/step", "limit": 0.05, "rate": 0.2, "high": 20.0}
+PRICED = CONTROL | {
+    "reward_shaping": [{"class": "PricedCost", "multiplier": 0.5}],
+    "controllers": {"reward_shaping.0.multiplier": LIMIT},
+}
 DIALOGUE = TOKENS | {"workflow": {"class": "Dialogue", "tool": {"class": "Calculator"}, "answers": 3}}
 BLACK_BOX = TOKENS | {"workflow": {"class": "Agent", "program": "agent.py:solve"}}
 ROLES = {
@@ -194,6 +199,11 @@ SICK = {
     "rate at its end": [
         ({"loop__factor": 0.01}, {"loop__factor": 0.02}),
         ({"loop__factor": 100.0}, {"loop__factor": 99.0}),
+    ],
+    "limit broken": [
+        ({"cost__step": 0.08, "run": PRICED}, {"cost__step": 0.05, "run": PRICED}),
+        ({"cost__step": 0.06, "run": PRICED}, {"cost__step": (0.2, 0.04), "run": PRICED}),
+        ({"cost__step": 0.06, "run": PRICED}, {"cost__step": 0.06, "run": CONTROL}),
     ],
     "no updates": [
         (
@@ -451,6 +461,18 @@ def test_causes_come_before_effects_and_all_are_told(record):
     assert said in diagnosis.text()
 
 
+def test_a_price_at_its_highest_is_told_apart_from_one_that_rises(record):
+    path = "control/reward_shaping.0.multiplier"
+    spent = diagnose(record(**{"cost__step": 0.08, "run": PRICED, path: (0.5, 20.0)})).text()
+    assert (
+        "ended at 20.0, the highest it may be" in spent and "controllers.reward_shaping.0.multiplier.high=200" in spent
+    )
+    rising = diagnose(record(**{"cost__step": 0.08, "run": PRICED, path: (0.5, 3.0)})).text()
+    assert "ended at 3.000\n" in rising and "controllers.reward_shaping.0.multiplier.rate=0.6" in rising
+    buffered = CONTROL | {"update": {"controllers": {"price.multiplier": LIMIT}}}
+    assert "update.controllers.price.multiplier.rate" in diagnose(record(cost__step=0.08, run=buffered)).text()
+
+
 def test_a_fall_without_a_cause_says_so_and_what_to_try(record):
     text = diagnose(record(exam=(0.5, 0.1), **FLAT)).text()
     assert "the metrics show no cause" in text and "next: gimbal train" in text and "learning_rate=3e-05" in text
@@ -661,7 +683,14 @@ def test_every_proposed_experiment_is_a_command_that_starts(
     assert seen >= set(SICK) | {"reward fell", "nothing learned"} - {"critic"}
 
 
-ADDED = ("prompts_per_step", "sampling", "regularisers", "workflow")  # of a recipe, what makes it sick here
+ADDED = (
+    "prompts_per_step",
+    "sampling",
+    "regularisers",
+    "workflow",
+    "reward_shaping",
+    "controllers",
+)  # of a recipe, what makes it sick here
 
 
 @pytest.fixture

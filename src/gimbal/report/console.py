@@ -106,6 +106,9 @@ class Console:
             shown = (*((key, name, "{:.3f}") for key, name in found.items()), *shown)
             if self.followed not in metrics:  # no reward decides what is solved
                 self.followed, self.earned = next(iter(found.items()))
+        # What controllers move, by its name: a price beside the cost that it is to lower.
+        moved = (key for key in metrics if key.startswith("control/"))
+        shown = (*shown[:-1], *((key, key.rpartition(".")[2].replace("_", " "), "{:.3g}") for key in moved), shown[-1])
         self.curve.append(metrics.get(self.followed, math.nan))
         self.seconds.append(metrics.get("time/step", 0.0))
         left = sum(self.seconds) / len(self.seconds) * (self.total - step)

@@ -45,6 +45,7 @@ RULES: Sequence[Rule] = (
     Rule(sign=failures.no_updates, always=True),
     Rule(sign=failures.undone, always=True),
     Rule(sign=failures.pegged, always=True),
+    Rule(sign=failures.broken_limit, always=True),
     Rule(sign=failures.lost_samples, always=True),
     Rule(sign=acting.environment_errors, always=True),
     Rule(sign=failures.noisy_reward, families=TEXT, always=True),

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gimbal.report.files import lost
-from gimbal.report.record import CONTROL, SAMPLES, TOKENS, Record, Sign, names, short
+from gimbal.report.record import CONTROL, CURVE, SAMPLES, TOKENS, Record, Sign, figure, names, noise, short
 
 # Share of repeated texts whose scores differ: a verifier that reads the text gives 0. Rewards that sample may
 # differ, so a few are tolerated, and fewer texts than REPEATS are not judged.
@@ -26,6 +26,7 @@ NO_GRADIENT, LIVE = (1e-6, 0.01)
 HOLDING = ("KLPenalty", "EntropyBonus", "ValueLoss")  # regularisers that teach no task
 SEVERAL_FRESH = 3  # least steps for a mean of signed log-ratios, which scatter widely around a small divergence
 SHORTEST = 8  # least steps to judge a closed loop by where its rate ended
+SLIGHT = 0.01  # of a limit: what is above it by less is at it
 LOST = 0.25  # share of steps undone: the run then learns from at most three quarters of its data
 SEVERAL = 4  # steps from which equal scores in all groups are no accident
 DESIGNED = ("drops/hinted", "drops/profile")  # groups that a method samples in order to drop them
@@ -106,6 +107,29 @@ def pegged(record: Record) -> Sign | None:
         f"{len(factors)} steps: no rate within it fits"
     )
     return Sign(name="rate at its end", evidence=evidence, experiment=record.again(f"learning_rate={short(rate)}"))
+
+
+def broken_limit(record: Record) -> Sign | None:
+    """What a Lagrangian holds to a limit was above it in the last quarter of the run, beyond noise."""
+    for place in ("controllers", "update.controllers"):
+        for path, rule in record.setting(place, {}).items():
+            values = record(str(rule.get("signal"))) if rule.get("class") == "Lagrangian" else []
+            last, limit = values[-max(1, len(values) // 4) :], float(rule.get("limit", math.inf))
+            if len(values) < SHORTEST:
+                continue
+            excess = statistics.fmean(last) - limit
+            if excess <= CURVE * math.sqrt(noise(values) / len(last)) + SLIGHT * abs(limit):
+                continue
+            own, high = record(f"control/{path}")[-1:], float(rule.get("high", math.inf))
+            spent = bool(own) and own[0] >= high
+            evidence = (
+                f"{rule['signal']} was {figure(statistics.fmean(last))} on average in the last {len(last)} of {len(values)} "
+                f"steps, above its limit of {limit:g}; {path} ended at {', '.join(map(figure, own)) or 'no value'}"
+                + (", the highest it may be" if spent else "")
+            )
+            change = f"high={short(10 * high)}" if spent else f"rate={short(3 * float(rule.get('rate', 1.0)))}"
+            return Sign(name="limit broken", evidence=evidence, experiment=record.again(f"{place}.{path}.{change}"))
+    return None
 
 
 def _calmer(record: Record) -> str:
