@@ -240,6 +240,16 @@ def test_a_disk_without_place_for_all_is_refused_before_anything_is_lost(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
+def test_a_directory_that_went_away_is_no_full_disk(tmp_path):
+    place = tmp_path / "rows"
+    place.mkdir()
+    store = Transitions(capacity=50, disk=str(place)).start(0)
+    store.take(rows([12]))
+    place.rename(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=r"no place for 12 decisions \(No such file or directory\): it is to be there"):
+        store.state_dict()
+
+
 def test_groups_are_drawn_whole_and_once():
     store = Buffer(capacity=100, draw=3).start(0)
     fresh = replace(rows([2, 3, 1, 2]), group_N=torch.tensor([0, 0, 1, 1]))

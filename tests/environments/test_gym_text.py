@@ -15,6 +15,7 @@ from gimbal.environments.gym_text import TextGymnasium, TextGymnasiumTasks
 from gimbal.recipes import load
 from gimbal.records import Task
 from gimbal.runtime.local import Trainer
+from gimbal.workflows.dialogue import Dialogue
 
 FILE = Path(own_text.__file__)
 WAYS = {
@@ -117,10 +118,19 @@ def test_the_same_index_is_the_same_task():
     assert len({one[index].id for index in range(4)}) == len({one[index].seed for index in range(4)}) == 4
 
 
-def test_without_a_system_prompt_a_task_is_text():
-    chat, text = (TextGymnasiumTasks(environment=WAYS["class"], system=said)[0] for said in ("Guess.", ""))
+def test_without_a_chat_a_task_is_text_and_a_model_without_a_template_acts(single_thread):
+    one = TextGymnasiumTasks(environment=WAYS["class"], system="Guess.")
+    chat, text = one[0], replace(one, chat=False)[0]
     assert chat.columns["messages"] == [{"role": "system", "content": "Guess."}] and not text.columns
-    assert chat.seed == text.seed and text.prompt == ""
+    assert chat.seed == text.seed and (chat.prompt, text.prompt) == ("", "Guess.\n")
+    with pytest.raises(ValueError, match="give chat=False"):
+        replace(one, system="")
+    tool = Dialogue(tool=TextGymnasium(environment=WAYS["class"]))
+    run = replace(load("grpo", {}), tasks=replace(one, chat=False), workflow=tool, rewards=(), held_out=None)
+    trainer = Trainer(replace(run, steps=1, prompts_per_step=1, num_generations=2, max_staleness=0, threads=1))
+    metrics, groups, _ = trainer.advance()
+    trainer.close()
+    assert groups[0].episodes[0].task.prompt == "Guess.\nguess from 1 to 20" and metrics["tool/calls"] > 0
 
 
 def test_a_policy_acts_in_one_by_one_word(single_thread):

@@ -1,6 +1,7 @@
 """A saved world as an environment: one whose steps are known exactly, its members, its horizon, where it begins, and a run in it."""
 
 from collections import Counter
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -211,6 +212,7 @@ def test_the_world_is_the_one_that_was_saved(tmp_path):
         ("actor", "data", r"actor holds no world: name the model of a run of world, pets or own_rollouts"),
         ("empty", "data", r"empty holds no config.json; a world must be a directory that a control run saved"),
         ("model", "gimbal/pendulum/rondom-v0", r"no data set gimbal/pendulum/rondom-v0"),
+        ("gone", "data", r"there is no directory .*gone, in which a run saved a world"),
     ],
 )
 def test_what_is_no_world_or_none_of_these_data_is_refused(tmp_path, data, model, dataset, sentence):
@@ -220,6 +222,24 @@ def test_what_is_no_world_or_none_of_these_data_is_refused(tmp_path, data, model
     Deterministic(observations=2, actions=1, hidden=(4,), bound=2.0).load(0).save(tmp_path / "actor")
     with pytest.raises(ValueError, match=sentence):
         Environment(f"{tmp_path / model}:{data if dataset == 'data' else dataset}")
+
+
+def test_a_world_in_the_working_directory_needs_no_slash(tmp_path, data, monkeypatch):
+    saved(tmp_path / "mine")
+    monkeypatch.chdir(tmp_path)
+    assert Environment(f"mine:{data}").observations == 2
+
+
+def test_weights_and_episodes_of_a_world_are_told_apart_from_others(tmp_path, data):
+    """A run that goes on in another world is another run."""
+    place = saved(tmp_path / "model")
+    tasks = Gymnasium(environment=f"{place}:{data}@horizon=5")
+    before = tasks.digests()
+    assert {Path(path).name for path in before} == {"model", "main_data.hdf5", "metadata.json"}
+    saved(place, apart=0.25)
+    now = tasks.digests()
+    assert [Path(path).name for path in before if before[path] != now[path]] == ["model"]
+    assert Gymnasium(environment="Pendulum-v1@g=9.8").digests() == {}
 
 
 def test_a_recipe_learns_a_world_of_recorded_steps_and_another_one_acts_in_it(tmp_path):

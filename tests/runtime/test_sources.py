@@ -1,11 +1,13 @@
 """A resumed run says which of the user's own files are not as they were."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from small import small_run
 
 from gimbal.config import override
+from gimbal.environments.gym import Gymnasium
 from gimbal.runtime.sources import digests, edited
 
 
@@ -25,6 +27,13 @@ def test_each_file_that_a_part_comes_from_or_names(tmp_path):
     assert edited({"sources": before}, digests(run)) == [
         "broken.py, rew.py were edited since the checkpoint: it is no longer the same run, so do not compare it as one"
     ]
+
+
+def test_the_file_of_an_environment_with_settings(tmp_path):
+    place = tmp_path / "cart.py"
+    place.write_text("class Cart: ...\n")
+    run = replace(small_run(), tasks=Gymnasium(environment=f"{place}:Cart@slow=0.01"))
+    assert str(place) in digests(run)
 
 
 def test_links_in_a_circle_are_no_file(tmp_path):

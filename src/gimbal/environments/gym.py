@@ -23,7 +23,7 @@ from gimbal.ops import stable_hash
 from gimbal.records import Task
 
 MOST_CHOICES = 1024  # combinations of several choices that are taken as one
-LEARNED_WORLD = "gimbal.environments.learned_world:LearnedWorld"
+LEARNED_WORLD = "gimbal.environments.learned_world"  # by its name, as that file needs this one
 # In the info of a step: whether its goal is reached, and what it cost (apart from the reward), where an environment says so.
 SUCCESS, COST = "is_success", "cost"
 
@@ -78,6 +78,10 @@ class Gymnasium(AbstractGenerated):
     def source(self) -> str:
         """Where the environment is found again."""
         return str(self.environment)
+
+    def digests(self) -> dict[str, str]:
+        found = _world(split(self.source)[0])
+        return {} if found is None else resolve(f"{LEARNED_WORLD}:digests")(*found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -429,13 +433,25 @@ def opened(source: str, **settings: Any) -> Any:
     return env
 
 
+def _world(source: str) -> tuple[str, str] | None:
+    """(The directory of a learned world, the recorded episodes in which it begins) where this name is one: DIRECTORY:DATASET."""
+    place, _, name = source.rpartition(":")
+    saved = Path(place).expanduser()
+    there = bool(place) and saved.is_dir() and ("/" in place or (saved / "config.json").is_file())
+    return (str(saved), name) if there else None
+
+
 def _made(source: str, settings: Mapping[str, Any]) -> Any:
     """The environment of this name, or of a user's class: what a module of his registers as it is imported has a name too."""
     import gymnasium
 
+    if (found := _world(source)) is not None:
+        return resolve(f"{LEARNED_WORLD}:LearnedWorld")(*found)
     place, _, name = source.rpartition(":")
-    if "/" in place and (saved := Path(place).expanduser()).is_dir():
-        return resolve(LEARNED_WORLD)(str(saved), name)  # by its name, as that file needs this one
+    if "/" in place and not place.endswith(".py"):
+        raise ValueError(
+            f"{source}: there is no directory {place}, in which a run saved a world (a file of yours is file.py:Class)"
+        )
     there = vars(imported(place, source)) if place else {}
     own = there.get(name)
     known = (key for key in gymnasium.registry if key == name or key.startswith(f"{name}-v"))

@@ -22,18 +22,24 @@ NUMBER = re.compile(r"-?\d+")
 class TextGymnasiumTasks(AbstractGenerated):
     """Task i is one episode of ``environment``, reset with a seed drawn from (``seed``, i), to be solved in ``TextGymnasium``.
 
-    ``system`` opens a chat, in which what the environment shows is a user's message. Without one the first observation is the prompt,
-    for models without a chat template.
+    ``system`` opens a chat, in which what the environment shows is a user's message. ``chat=False`` is for models without a chat
+    template: the prompt is the text of ``system``, a line, and what the environment shows; each observation follows its turn as it is,
+    so let it begin and end its line itself.
     """
 
     environment: str | Callable[..., Any]
     system: str = RULES
+    chat: bool = True
     seed: int = 0
     size: int = 1_000_000
 
     def __post_init__(self) -> None:
         if not isinstance(self.environment, str):
             object.__setattr__(self, "environment", label(self.environment))
+        if not self.system:
+            raise ValueError(
+                "system is empty; it is what a prompt begins with: for a model without a chat template give chat=False"
+            )
 
     @property
     def solved_in(self) -> TextGymnasium:
@@ -41,9 +47,10 @@ class TextGymnasiumTasks(AbstractGenerated):
 
     def task(self, index: int) -> Task:
         source = str(self.environment)
-        columns = {"messages": [{"role": "system", "content": self.system}]} if self.system else {}
+        columns = {"messages": [{"role": "system", "content": self.system}]} if self.chat else {}
+        prompt = "" if self.chat else f"{self.system}\n"
         seed = stable_hash("gymnasium text", source, self.seed, index) % 2**31
-        return Task(id=f"{source}/{self.seed}/{index}", source=source, seed=seed, columns=columns)
+        return Task(id=f"{source}/{self.seed}/{index}", prompt=prompt, source=source, seed=seed, columns=columns)
 
 
 @dataclass(frozen=True, kw_only=True)

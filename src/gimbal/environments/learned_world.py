@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -9,8 +10,14 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from gimbal.environments.minari import recording
+from gimbal.environments.minari import Minari, recording
+from gimbal.environments.tables import digest_of_model
 from gimbal.policies.planned import world_in
+
+
+def digests(model: str, dataset: str) -> dict[str, str]:
+    """Of what it is made of, which a run in it leaves alone: its weights, and the episodes that it begins in."""
+    return {str(Path(model).resolve()): digest_of_model(Path(model)), **Minari(dataset=dataset).digests()}
 
 
 class LearnedWorld(gymnasium.Env):

@@ -22,6 +22,7 @@ import numpy as np
 from gimbal.config.expected import DATA_FILES
 
 MISSING = object()
+ENDS = 1 << 20  # bytes of a weight file, from either end: all of a large model would take minutes
 
 csv.field_size_limit(2**31 - 1)  # bytes of a cell; Python's own limit of 128 kB is too small for a long document
 
@@ -139,6 +140,19 @@ class _Pieces:
 def digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "blake2b").hexdigest()
+
+
+def digest_of_model(directory: Path) -> str:
+    """By the sizes and both ends of its files."""
+    found = hashlib.blake2b()
+    for path in sorted(path for path in directory.rglob("*") if path.is_file()):
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            found.update(f"{path.relative_to(directory)} {size}".encode())
+            for at in (0, max(0, size - ENDS)):
+                file.seek(at)
+                found.update(file.read(ENDS))
+    return found.hexdigest()
 
 
 def _placed(begins: array[int], numbers: array[int]) -> tuple[np.ndarray, np.ndarray]:

@@ -12,13 +12,14 @@ SCORE = {"eval/score": "held-out score (sampled)", "eval/greedy_score": "held-ou
 RETURN = {"eval/score": "held-out return (sampled)", "eval/greedy_score": "held-out return (greedy)"}
 WORST = {"eval/worst/greedy_score": "held-out return (greedy) of the worst source"}
 SUCCESS = {"eval/greedy_success": "held-out success (greedy)"}  # by the environment's own word
+COST = {"eval/greedy_cost": "held-out cost (greedy)"}  # of an episode, where its environment says so
 LOSS = {"eval/loss": "held-out loss", "eval/pair/accuracy": "held-out accuracy (pairs)"}
 SMALLER = " (smaller is better)"
 
 
 def smaller(metric: str) -> bool:
-    """Whether it is better the smaller it is: a loss or a distance."""
-    return "/distance" in metric or metric.rpartition("/")[2] == "loss"
+    """Whether it is better the smaller it is: a loss, a cost or a distance."""
+    return "/distance" in metric or metric.rpartition("/")[2] in ("loss", "cost", "greedy_cost")
 
 
 def named(metric: str) -> str:
@@ -54,7 +55,7 @@ def ranked(*evaluations: Mapping[str, Any]) -> dict[str, str]:
     if "eval/loss" in known:
         return LOSS
     if "eval/pass@1" not in known:
-        others = {name: said for name, said in (WORST | SUCCESS).items() if name in known}
+        others = {name: said for name, said in (WORST | SUCCESS | COST).items() if name in known}
         # Goals without rewards: a return that is always 0 shows nothing.
         unpaid = SUCCESS if SUCCESS.keys() <= known.keys() and not ever(*SCORE) else {}
         return measured if only else unpaid | RETURN | others

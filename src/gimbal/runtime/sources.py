@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import os
 from collections.abc import Iterator, Mapping
@@ -13,11 +12,9 @@ from typing import Any
 from gimbal import config
 from gimbal.config.own import is_own
 from gimbal.environments.base import AbstractTasks
-from gimbal.environments.tables import digest
+from gimbal.environments.tables import digest, digest_of_model
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient
 from gimbal.policies.token import CausalLM
-
-ENDS = 1 << 20  # bytes of a weight file, from either end: all of a large model would take minutes
 
 
 def digests(run: Any) -> dict[str, str]:
@@ -29,24 +26,14 @@ def digests(run: Any) -> dict[str, str]:
 
 
 def _reference(run: Any) -> dict[str, str]:
-    """Of the model that parts pull towards, which no checkpoint holds: of its directory, by the sizes and both ends of its files."""
+    """Of the model that parts pull towards, which no checkpoint holds."""
     update = run.learns
     if not any(model.first and model.optimizer is None for model in update.models().values()):
         return {}
     given = update.reference if isinstance(update, AbstractPolicyGradient) else None
     spec = given or run.policy
     place = Path(spec.path if isinstance(spec, CausalLM) else vars(spec).get("model") or "nowhere")
-    if not place.is_dir():
-        return {}
-    found = hashlib.sha256()
-    for file in sorted(file for file in place.rglob("*") if file.is_file()):
-        with file.open("rb") as stream:
-            size = stream.seek(0, os.SEEK_END)
-            found.update(f"{file.relative_to(place)} {size}".encode())
-            for at in (0, max(0, size - ENDS)):
-                stream.seek(at)
-                found.update(stream.read(ENDS))
-    return {str(place.resolve()): found.hexdigest()}
+    return {str(place.resolve()): digest_of_model(place)} if place.is_dir() else {}
 
 
 def edited(saved: Mapping[str, Any] | None, now: Mapping[str, str]) -> list[str]:
@@ -62,7 +49,8 @@ def edited(saved: Mapping[str, Any] | None, now: Mapping[str, str]) -> list[str]
 def _files(run: Any) -> Iterator[Path]:
     for value in config.paths(run).values():
         if isinstance(value, str | Path):
-            place, _, name = str(value).rpartition(":")
+            plain = str(value).partition("@")[0]  # Class@length=0.5: one of a family of environments
+            place, _, name = plain.rpartition(":")
             path = Path(place if name.isidentifier() and place.endswith(".py") else value).expanduser()
             if path.suffix in (".py", ".jsonl", ".json"):
                 # resolve() raises RuntimeError where links go in a circle; reading says it better.

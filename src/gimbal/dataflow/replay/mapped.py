@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import tempfile
@@ -27,9 +28,11 @@ def room(like: Tensor, rows: int, directory: str) -> Tensor:
                     os.posix_fallocate(file.fileno(), 0, size * like.itemsize)
                 found = torch.from_file(file.name, shared=True, size=size, dtype=like.dtype).reshape(shape)
         except OSError as error:
+            way = "lower store.capacity, or name a directory on another disk"
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                way = "it is to be there, and writable, as long as the run goes on; name another at the start of a run"
             raise ValueError(
-                f"store.disk={directory} has no place for {rows:,} decisions ({error.strerror}): lower store.capacity, or name a "
-                "directory on another disk"
+                f"store.disk={directory} has no place for {rows:,} decisions ({error.strerror}): {way}"
             ) from error
     found[: len(like)] = like
     return found

@@ -116,7 +116,8 @@ class Transitions(AbstractStoreSpec):
         learns = whole.run.learns
         if self.disk and not Path(self.disk).is_dir():
             yield Refusal(
-                f"store.disk={self.disk} is no directory: make it, or leave store.disk out to keep decisions in memory"
+                f"store.disk={self.disk} is no directory: make it, which a run that goes on needs again, or leave it out of a new run "
+                "to keep decisions in memory"
             )
         if not learns.off_policy:
             yield Refusal(
