@@ -89,13 +89,13 @@ def test_every_key_is_on_the_help_page(capsys):
 @pytest.mark.slow
 def test_a_thousand_devices_take_seconds():
     words = ["samplers=768", "trainers=256", "slots=64", "prompts_per_step=512", "num_generations=16"]
-    words += ["lengths=LogNormal(mean=4000.0, cv=1.0)", "warmup=2", "steps=4"]
+    words += ["lengths=LogNormal(mean=4000.0, cv=1.0)", "warmup=1", "steps=2"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     command = [sys.executable, "-m", "gimbal", "plan", *SPEEDS, *words, "--schedule", "sync", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 30
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 15
     (forecast,) = json.loads(done.stdout)["forecasts"]
-    assert forecast["trained"]["rollouts"] == 4 * 512 * 16
+    assert forecast["trained"]["rollouts"] == 2 * 512 * 16
 
 
 def test_schedules_that_come_out_alike_share_a_row():
