@@ -17,6 +17,7 @@ from gimbal.ops import philox, stable_hash
 CART = "gimbal.environments.bounded_cart:BoundedCart"
 LINE = "gimbal.environments.coop_line:CoopLine"
 HIDDEN = "gimbal.environments.hidden_cart:HiddenCart"
+PLANS = "gimbal.environments.merging_plans:MergingPlans"
 PENDULUM, MAZE = "Pendulum-v1", "gimbal.environments.point_maze:PointMaze"
 Rule = Callable[[Float[np.ndarray, " O"], np.random.Generator], Float[np.ndarray, " A"]]
 
@@ -164,7 +165,7 @@ def merging() -> Recording:
 
 def steady(episodes: int = 20) -> Recording:
     """Merges by plans of one push each, drawn at random between half a brake and a full push."""
-    from gimbal.environments.merging_plans import AHEAD, PLANS
+    from gimbal.environments.merging_plans import AHEAD
 
     world = opened(PLANS)
 
@@ -190,15 +191,16 @@ def _mixed() -> Recording:
 
 
 EXPERT, MEDIUM = Swing(), Swing(strength=0.5, brake=0.5, noise=1.0)
-MADE: Mapping[str, Callable[[], Recording]] = {
-    "gimbal/pendulum/random-v0": lambda: pendulum("random", at_random, 100),
-    "gimbal/pendulum/medium-v0": lambda: pendulum("medium", MEDIUM, 100),
-    "gimbal/pendulum/expert-v0": lambda: pendulum("expert", EXPERT, 100),
-    "gimbal/pendulum/mixed-v0": _mixed,
-    "gimbal/maze/stitch-v0": stitch,
-    "gimbal/cart/bounds-v0": cart,
-    "gimbal/cart/hidden-v0": wandering,
-    "gimbal/merging/plans-v0": merging,
-    "gimbal/merging/random-v0": steady,
-    "gimbal/line/partings-v0": line,
+# By its name: the environment, and what makes the episodes, which takes seconds.
+MADE: Mapping[str, tuple[str, Callable[[], Recording]]] = {
+    "gimbal/pendulum/random-v0": (PENDULUM, lambda: pendulum("random", at_random, 100)),
+    "gimbal/pendulum/medium-v0": (PENDULUM, lambda: pendulum("medium", MEDIUM, 100)),
+    "gimbal/pendulum/expert-v0": (PENDULUM, lambda: pendulum("expert", EXPERT, 100)),
+    "gimbal/pendulum/mixed-v0": (PENDULUM, _mixed),
+    "gimbal/maze/stitch-v0": (MAZE, stitch),
+    "gimbal/cart/bounds-v0": (CART, cart),
+    "gimbal/cart/hidden-v0": (f"{HIDDEN}@frames=16", wandering),
+    "gimbal/merging/plans-v0": (f"{PLANS}@latch=1", merging),
+    "gimbal/merging/random-v0": (PLANS, steady),
+    "gimbal/line/partings-v0": (LINE, line),
 }

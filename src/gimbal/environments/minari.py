@@ -46,7 +46,7 @@ class Minari(AbstractTasks):
     @property
     def source(self) -> str:
         """The environment of the episodes, which ``Gymnasium(environment=...)`` opens; "" if the data do not say."""
-        return source_of(_place(self.dataset)) if self.dataset not in MADE else self.recording.source
+        return MADE[self.dataset][0] if self.dataset in MADE else source_of(_place(self.dataset))
 
     def digests(self) -> dict[str, str]:
         if self.dataset in MADE:
@@ -65,7 +65,7 @@ def recording(dataset: str) -> Recording:
 
 @lru_cache(maxsize=4)
 def _made(dataset: str) -> Recording:
-    return MADE[dataset]()
+    return MADE[dataset][1]()
 
 
 @lru_cache(maxsize=4)
