@@ -14,7 +14,7 @@ import pytest
 
 from gimbal import ops, recipes
 from gimbal.config import Text, catalogue, dump, load, plain, read, read_file, resolve
-from gimbal.config.classes import PACKAGE, first_sentence, methods
+from gimbal.config.classes import PACKAGE, first_sentence, heads, methods
 from gimbal.config.expected import quoted
 from gimbal.objectives import ClippedRatio
 from gimbal.objectives.base import AbstractObjective
@@ -178,8 +178,30 @@ def test_what_is_quoted_already_and_what_is_no_reference_stays():
     ],
 )
 def test_a_summary_ends_where_the_first_sentence_does(docstring, summary):
-    (node,) = ast.parse(f"class A:\n    {docstring!r}").body
-    assert first_sentence(node) == summary
+    assert first_sentence(docstring) == summary
+
+
+def test_heads_are_what_the_parser_reads():
+    for file in PACKAGE.rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        parsed = ast.parse(text).body
+        classes = [node for node in parsed if isinstance(node, ast.ClassDef)]
+        read = [head for head in heads(text) if head.kind == "class"]
+        assert [head[2:] for head in read] == [
+            (
+                node.name,
+                tuple(base.id for base in node.bases if isinstance(base, ast.Name)),
+                ast.get_docstring(node) or "",
+                node.lineno,
+            )
+            for node in classes
+        ]
+        made = [any("dataclass" in ast.unparse(mark) for mark in node.decorator_list) for node in classes]
+        assert ["dataclass" in head.decorators for head in read] == made, file
+        said = {head.name: head.docstring for head in heads(text)}
+        for node in parsed:
+            if isinstance(node, ast.FunctionDef) and node.name == file.stem and "recipes" in file.parts:
+                assert said[node.name] == ast.get_docstring(node)
 
 
 def test_no_summary_is_cut_short():

@@ -14,7 +14,7 @@ from typing import Any
 
 from gimbal.config import catalogue, flatten, nearest, read_file, resolve
 from gimbal.config import load as load_saved
-from gimbal.config.classes import first_sentence
+from gimbal.config.classes import first_sentence, heads
 from gimbal.config.own import told
 from gimbal.config.parts import broken
 from gimbal.waiting import tell
@@ -53,9 +53,9 @@ def names() -> dict[str, str]:
     """Every recipe with the first sentence of its docstring, read without importing it."""
     found: dict[str, str] = {}
     for name, file in _files().items():
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and node.name == name:
-                found[name] = first_sentence(node)
+        for head in heads(file.read_text(encoding="utf-8")):
+            if head.kind == "def" and head.name == name:
+                found[name] = first_sentence(head.docstring)
     return found
 
 
@@ -63,10 +63,8 @@ def names() -> dict[str, str]:
 def questions() -> dict[str, str]:
     """``core`` and every question that recipes answer, each with its description."""
     packages = [_HERE / "core", *sorted(file.parent for file in (_HERE / "papers").glob("*/__init__.py"))]
-    return {
-        package.name: first_sentence(ast.parse((package / "__init__.py").read_text(encoding="utf-8")))
-        for package in packages
-    }
+    sources = {package.name: ast.parse((package / "__init__.py").read_text(encoding="utf-8")) for package in packages}
+    return {name: first_sentence(ast.get_docstring(source) or "") for name, source in sources.items()}
 
 
 def of(question: str) -> dict[str, str]:
