@@ -82,6 +82,7 @@ WORLDS = {
         "learned_world",
         "merging",
         "merging_plans",
+        "misread_cart",
         "point_maze",
         "point_reach",
         "pushed_pendulum",
