@@ -83,6 +83,7 @@ WORLDS = {
         "merging",
         "merging_plans",
         "misread_cart",
+        "planted_bugs",
         "point_maze",
         "point_reach",
         "pushed_pendulum",

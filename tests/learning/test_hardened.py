@@ -100,7 +100,7 @@ def test_a_larger_share_does_more_harm_and_shows_more():
         assert (far_H <= 1 - (1 - share) ** np.arange(contest.horizon) + 1e-12).all()
         assert harm < last and far_H.max() > shown
         last, shown = harm, far_H.max()
-    with pytest.raises(ValueError, match="share is 1.5"):
+    with pytest.raises(ValueError, match=r"share is 1\.5"):
         contest.hijacked(partner, 1.5)
 
 

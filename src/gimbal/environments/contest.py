@@ -76,8 +76,8 @@ class Contest:
 
 
 def lanes() -> Contest:
-    """One drives in one of two lanes, the other blocks one, both chosen at once in each of six steps. Who is blocked has reached the end;
-    who is not earns 1 in lane 0 and 2 in lane 1, and .5 less where that is another lane than before. The state is the driver's lane."""
+    """One drives in one of two lanes, the other blocks one, both chosen at once in each of six steps. Who is blocked is at the end; who
+    is not earns 1 in lane 0 and 2 in lane 1, and .5 less where that is another lane than before. The state is the driver's lane."""
     transition_SABS, reward_SAB = np.zeros((2, 2, 2, 2)), np.zeros((2, 2, 2))
     for state in range(2):
         for lane in range(2):

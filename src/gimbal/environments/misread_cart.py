@@ -42,4 +42,4 @@ class MisreadCart(gymnasium.Env):
 
     def told(self, state: Float[np.ndarray, " 4"]) -> Float[np.ndarray, " 4"]:
         drawn = self.noise * self.np_random.uniform(-1, 1, 4) * (1.0, 1.0, 0.1, 1.0)
-        return (state + (self.place, self.speed, self.angle, self.turn) + drawn).astype(np.float32)
+        return (state + np.array([self.place, self.speed, self.angle, self.turn]) + drawn).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Against an attacker that is not known beforehand: a few policies, each the answer to an attack, and a bandit that picks among them."""
+"""Against an attacker that is not known: a few policies, each the answer to an attack, and a bandit that picks among them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def non_dominated(return_KM: Float[np.ndarray, "K M"]) -> Bool[np.ndarray, " K"]
 
 @dataclass(frozen=True, kw_only=True)
 class AdversarialBandit:
-    """Picks one of ``arms`` in each of ``rounds``, where what it earns may be chosen against it (EXP3-IX, as arXiv:2402.12673 plays it).
+    """Picks one of ``arms`` in each of ``rounds``, where what it earns may be chosen against it (EXP3-IX, as in arXiv:2402.12673).
 
     With weights w, at first 1, and eta = ``scale`` sqrt(log arms / (arms x rounds)):
 
@@ -121,8 +121,8 @@ class AdversarialBandit:
     def __post_init__(self) -> None:
         if self.arms < 1 or self.rounds < 1 or not 0 <= self.scale < math.inf:
             raise ValueError(
-                f"AdversarialBandit has arms {self.arms} and rounds {self.rounds}, which are at least 1, and scale {self.scale}, which is "
-                "0 or above, and finite"
+                f"AdversarialBandit has arms {self.arms} and rounds {self.rounds}, which are at least 1, and scale {self.scale}, which "
+                "is 0 or above, and finite"
             )
         if not -math.inf < self.low < self.high < math.inf:
             raise ValueError(
