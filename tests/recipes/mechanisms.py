@@ -336,7 +336,7 @@ MECHANISMS: dict[str, Mechanism] = {
         3,
         sooner=FEW,
         chance=differs("q/target").by(update=replace(recipes.function("daert")().update, chance=0.0)),
-        value_temperature=differs("reward/mean").by(
+        value_temperature=differs("entropy/sampled").by(
             policy=replace(recipes.function("daert")().policy, value_temperature=0.0)
         ),
     ),
