@@ -44,7 +44,7 @@ import numpy as np
 from gimbal import recipes
 from gimbal.engines.episodes import Episodes
 from gimbal.environments.gym import Gymnasium
-from gimbal.learning.adaptive_defence import AdversarialBandit, Defenders, Members
+from gimbal.learning.adaptive_defence import AdversarialBandit, Defended, Defenders
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.control import StepSampling
 from gimbal.runtime.evaluate import evaluate_held_out
@@ -95,7 +95,7 @@ def returns(run: Run, policy: AbstractPolicy, attacker: str, seed: int, count: i
 
 
 @cache
-def defended(rate: float, seed: int) -> Members[tuple[Run, AbstractPolicy]]:
+def defended(rate: float, seed: int) -> Defended[tuple[Run, AbstractPolicy]]:
     """The members that *protected* and *alone* share at the same rate."""
 
     def answer(attack: int) -> tuple[Run, AbstractPolicy]:

@@ -1,4 +1,4 @@
-"""Members that answer attacks on a put whose prices are misread, exactly; the bandit's limits and its regret."""
+"""Defended that answer attacks on a put whose prices are misread, exactly; the bandit's limits and its regret."""
 
 import itertools
 import math

@@ -14,7 +14,7 @@ Solution = TypeVar("Solution")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Members(Generic[Solution]):
+class Defended(Generic[Solution]):
     """What ``Defenders`` found: the attack that each member answers, its policy, its return under every attack, the largest gap that
     the first member left, the first two, and so on, and whether the last of these was within the tolerance."""
 
@@ -62,7 +62,7 @@ class Defenders:
         possible: Callable[[int], float],
         answer: Callable[[int], Solution],
         returns: Callable[[Solution, int], float],
-    ) -> Members[Solution]:
+    ) -> Defended[Solution]:
         known, solved, earned, gaps = list[int](), list[Solution](), list[list[float]](), list[float]()
         following = attacks[0]
         while True:
@@ -75,7 +75,7 @@ class Defenders:
             gaps.append(float(gap.get(following, 0.0)))
             converged = gaps[-1] <= self.tolerance
             if converged or len(known) == self.most:
-                return Members(
+                return Defended(
                     attacks=tuple(known),
                     solutions=tuple(solved),
                     return_KM=np.array(earned),
