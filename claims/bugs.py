@@ -10,7 +10,8 @@ commands in proportion to exp(reward / .2).
 **Figures.** *triggers*: how many different commands of all 2,000 triggered a bug. *hits*: how many of the last 400 did. *bugs*: of the
 five, those that ten queries or more triggered.
 
-**Rates.** Each arm at the best of 1e-3, 3e-3, 1e-2 and 3e-2 by *triggers* of one run of seed 100.
+**Rates.** Each arm at the best of 1e-3, 3e-3, 1e-2, 3e-2 and 1e-1 by *triggers* of one run of seed 100. The last one was added after a
+first whole record, in which the largest, 3e-2, was the best of *entropy .3* and of *flow*, with the same verdicts.
 
 **Rule.** Seeds 0 to 4. An arm is above another if the interval of the difference of their figures, over all 25 pairs of seeds (exact,
 96.8 %: the third from either end), lies above 0. *More than by reward alone* if *chance* is above *reward* in *triggers*; *the mean
@@ -58,7 +59,7 @@ from gimbal.runtime.run import AbstractRun, Run, UpdateRun
 
 RECORD = Path(__file__).with_suffix(".json")
 BONUS = {"reward": 0.0, "entropy .1": 0.1, "entropy .3": 0.3}
-TUNED = campaign.Tuned(("chance", "best", *BONUS, "flow"), (1e-3, 3e-3, 1e-2, 3e-2), (0, 1, 2, 3, 4), "triggers")
+TUNED = campaign.Tuned(("chance", "best", *BONUS, "flow"), (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), (0, 1, 2, 3, 4), "triggers")
 COMPARED = {
     "more than by reward alone": ("chance", "reward"),
     "the mean instead of the best": ("chance", "best"),
