@@ -90,6 +90,7 @@ def test_what_is_recorded_follows():
     for run in campaign.load(hijacked.RECORD):
         assert -1e-6 <= run["shortest"] <= run["short"] <= run["longest"]
     for run in campaign.load(attacked.RECORD):
-        assert run["known"] <= run["best"] + 1 and run["known"] == pytest.approx(np.mean(run["each"]), abs=0.6)
+        # Drawn again from 40 episodes: with one member it is that mean but for chance.
+        assert run["known"] <= run["best"] + 3 and run["known"] == pytest.approx(np.mean(run["each"]), abs=0.6)
         if run["arm"] == "protected":
             assert run["answers"][0] == "0" and len(run["answers"]) <= attacked.MEMBERS
