@@ -14,6 +14,7 @@ import actor_critics  # noqa: E402
 import adversarial  # noqa: E402
 import age_page  # noqa: E402
 import atoms  # noqa: E402
+import attacked  # noqa: E402
 import balance  # noqa: E402
 import base_set  # noqa: E402
 import base_set_page  # noqa: E402
@@ -21,6 +22,7 @@ import blackbox  # noqa: E402
 import branches  # noqa: E402
 import branches_slower  # noqa: E402
 import branches_slower_page  # noqa: E402
+import bugs  # noqa: E402
 import cached  # noqa: E402
 import campaign  # noqa: E402
 import carried  # noqa: E402
@@ -73,6 +75,7 @@ import group_matching  # noqa: E402
 import guardian  # noqa: E402
 import half_good  # noqa: E402
 import harness_edits  # noqa: E402
+import hijacked  # noqa: E402
 import histories  # noqa: E402
 import holds  # noqa: E402
 import holds_page  # noqa: E402
@@ -259,6 +262,9 @@ GUARDED = {name: name for name in ("value", "return", "cost", "outside", "price"
     "seconds of CPU": "cpu"
 }
 PUSHED = {name: name for name in ("return", "steady", "wave", "gust", "push", "gain")} | {"seconds of CPU": "cpu"}
+ATTACKED = {name: name for name in ("known", "unseen", "switching", "best")} | {"seconds of CPU": "cpu"}
+HIJACKED = {name: name for name in ("short", "shortest", "longest")} | {"seconds of CPU": "cpu"}
+BUGGED = {name: name for name in ("triggers", "hits", "bugs")} | {"seconds of CPU": "cpu"}
 REFLEX = {name: name for name in ("return", "whole", "safe", "acted", "price")} | {"seconds of CPU": "cpu"}
 STAC = {name: name for name in ("return", "inside", "bias", "deviation")} | {"seconds of CPU": "cpu"}
 PRICED = {name: name for name in ("return", "cost", "price", "out")} | {"seconds of CPU": "cpu"}
@@ -363,6 +369,9 @@ def pages() -> dict[str, str]:
         tuned(families, "Worst cases of a family, one at a time", FAMILIES),
         tuned(guardian, "A learned world that is not asked far from its data", GUARDED),
         tuned(pushed, "Pushes of kinds that were not trained on", PUSHED),
+        tuned(attacked, "An attacker that is not known", ATTACKED),
+        tuned(hijacked, "An attacker of bounded control", HIJACKED),
+        tuned(bugs, "A red team that values what chance finds", BUGGED),
         tuned(reflex, "A reflex between decisions", REFLEX),
         tuned(stac, "A critic that knows how much is chance", STAC),
         tuned(priced, "A price that moves towards a limit", PRICED),

@@ -82,6 +82,8 @@ WORLDS = {
         "learned_world",
         "merging",
         "merging_plans",
+        "misread_cart",
+        "planted_bugs",
         "point_maze",
         "point_reach",
         "pushed_pendulum",

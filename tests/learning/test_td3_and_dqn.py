@@ -126,6 +126,53 @@ def test_dqn_is_its_equations(double, huber):
     assert not torch.equal(chooses, after.argmax(-1)), "or the two forms would be one"
 
 
+@pytest.mark.parametrize("chance", [0.0, 0.3, 1.0])
+def test_with_chance_later_choices_are_worth_their_mean(chance):
+    """And for a chance of 1 it is the same which network says what is best."""
+    found = []
+    for double in (True, False):
+        learner = dqn(gamma=0.9, double=double, chance=chance)
+        with torch.no_grad():
+            for weight in learner.models["target"].parameters():
+                weight.copy_(weight.flip(0))
+        batch, (loss,) = losses(learner, chosen())
+        steps, models = batch.decisions, learner.models
+        after = models["target"].net(steps.final_NO)
+        best = (models["policy"].net(steps.final_NO) if double else after).argmax(-1)
+        worth = (1 - chance) * after[torch.arange(K), best] + chance * after.mean(-1)
+        y = batch.reward_NS[:, 0] + 0.9 * (~steps.terminated_N) * worth
+        q = models["policy"].net(steps.observation_NSO[:, 0])[torch.arange(K), steps.action_NSA[:, 0, 0]]
+        expected = (q - y.detach()).square().mean() / 2
+        assert float(loss.value.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+        found.append(float(loss.value.detach()))
+    assert (found[0] == found[1]) == (chance == 1.0)
+
+
+def test_by_chance_a_choice_is_worth_the_share_of_ends_below_it_that_pay():
+    """A tree of two words of three: five of nine ends pay; by the best value all words but the last would be worth 1."""
+    pays = torch.tensor([[1.0, 1.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
+    first, last = torch.eye(4)[[3, 3, 3]], torch.eye(4)[:3].repeat_interleave(3, 0)  # nothing said yet; the first word
+    steps = Steps(
+        observation_NSO=torch.cat([first, last])[:, None],
+        action_NSA=torch.cat([torch.arange(3), torch.arange(3).repeat(3)])[:, None, None],
+        final_NO=torch.cat([torch.eye(4)[:3], torch.zeros(9, 4)]),
+        length_N=torch.ones(12, dtype=torch.long),
+        terminated_N=torch.arange(12) >= 3,
+    )
+    reward_NS = torch.cat([torch.zeros(3), pays.flatten()])[:, None]
+    batch = TrainBatch(mask_NS=torch.ones(12, 1, dtype=torch.bool), reward_NS=reward_NS, decisions=steps)
+    worth = {}
+    for chance in (0.0, 1.0):
+        spec = Greedy(observations=4, actions=3, hidden=(32,))
+        update = DQN(gamma=1.0, tau=0.5, chance=chance, optimization=Optimization(learning_rate=0.02, beta2=0.999))
+        learner = Learner(spec.load(1), update, seed=0)
+        for _ in range(250):
+            learner.step(learner.prepare(batch))
+        worth[chance] = learner.policy.values(torch.eye(4)[3:])[0]
+    torch.testing.assert_close(worth[1.0], pays.mean(1), atol=0.03, rtol=0)
+    torch.testing.assert_close(worth[0.0], torch.ones(3), atol=0.03, rtol=0)
+
+
 @pytest.mark.parametrize("n", [1, 3])
 def test_what_is_prepared_once_for_all_moves_is_what_each_would_find(n):
     """Rewards ahead, discounts and weights, of moves that are not equally large."""
@@ -209,9 +256,10 @@ def test_a_squashed_and_scaled_action_has_a_density_that_integrates_to_1(bound):
     assert float(logprob.double().exp().sum() * (2 * bound / 40000)) == pytest.approx(1, abs=2e-3)
 
 
+@pytest.mark.parametrize("spec", [CHOICES, replace(CHOICES, value_temperature=0.1)])
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
-def test_choices_are_drawn_as_often_as_is_said(temperature):
-    policy = CHOICES.load(0)
+def test_choices_are_drawn_as_often_as_is_said(spec, temperature):
+    policy = spec.load(0)
     policy.explore.fill_(0.3)
     n = 20_000
     seen = torch.ones(n, 3)
@@ -227,7 +275,28 @@ def test_choices_are_drawn_as_often_as_is_said(temperature):
     assert torch.equal(cold[0][:, 0], policy.values(seen[:5]).argmax(-1)) and not cold[1].any()
 
 
-@pytest.mark.parametrize("spec", [ACTOR, CHOICES, replace(CHOICES, normalize=True, scale=30.0)])
+def test_with_a_value_temperature_choices_go_by_their_values_and_near_0_it_is_the_best_one():
+    seen = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    every, soft = torch.arange(4)[:, None], replace(CHOICES, value_temperature=0.3).load(0)
+    for explore in (0.0, 0.25):
+        soft.explore.fill_(explore)
+        said = torch.stack([soft.assess(row.expand(4, 3), every, 1.0)[0].exp() for row in seen])
+        expected = explore / 4 + (1 - explore) * (soft.values(seen) / 0.3).softmax(-1)
+        torch.testing.assert_close(said, expected.detach())
+    sharp, best = replace(CHOICES, value_temperature=1e-7).load(0), CHOICES.load(0)
+    for policy in (sharp, best):
+        policy.explore.fill_(0.2)
+    one, other = (policy.assess(seen, policy.values(seen).argmax(-1, keepdim=True), 1.0) for policy in (sharp, best))
+    torch.testing.assert_close(one[0], other[0])
+    torch.testing.assert_close(one[1], other[1])
+    with pytest.raises(ValueError, match="value_temperature is -1"):
+        replace(CHOICES, value_temperature=-1.0)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [ACTOR, CHOICES, replace(CHOICES, normalize=True, scale=30.0), replace(CHOICES, value_temperature=0.2)],
+)
 def test_a_saved_policy_comes_back_with_what_it_explores(spec, tmp_path):
     policy = spec.load(0)
     policy.explore.fill_(0.25)
@@ -236,7 +305,7 @@ def test_a_saved_policy_comes_back_with_what_it_explores(spec, tmp_path):
     state = policy.state_dict()
     assert all(torch.equal(x, state[name]) for name, x in again.state_dict().items()) and float(again.explore) == 0.25
     if isinstance(spec, Greedy):
-        assert again.scale == spec.scale
+        assert again.scale == spec.scale and again.value_temperature == spec.value_temperature
 
 
 def test_values_are_outputs_times_their_scale():
@@ -258,6 +327,8 @@ def test_bad_numbers_are_refused(wrong):
         DQN(gamma=2.0)
     with pytest.raises(ValueError, match="huber 0"):
         DQN(huber=0.0)
+    with pytest.raises(ValueError, match="chance 2"):
+        DQN(chance=2.0)
 
 
 def test_a_best_choice_that_stays_the_same_is_no_lost_delivery():

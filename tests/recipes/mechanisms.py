@@ -331,6 +331,15 @@ MECHANISMS: dict[str, Mechanism] = {
         store=differs("q/mean").by(store=Once()),
         update=above("q/gap", -100.0).by(update=replace(recipes.function("cql")().update, conservative=None)),
     ),
+    "daert": of(
+        "dqn",
+        3,
+        sooner=FEW,
+        chance=differs("q/target").by(update=replace(recipes.function("daert")().update, chance=0.0)),
+        value_temperature=differs("entropy/sampled").by(
+            policy=replace(recipes.function("daert")().policy, value_temperature=0.0)
+        ),
+    ),
     "dqn": of(
         "sac",
         3,

@@ -32,21 +32,26 @@ class DQN(AbstractOffPolicy):
 
     For each minibatch of steps (o, a, r, o', ended), w being 1 / their number; h is x^2 / 2 up to |x| = ``huber``, and linear beyond:
 
-        policy        sum w h(Q(o, a) - y),   y = r + gamma (1 - ended) Q'(o', argmax_a Q(o', a))
+        policy        sum w h(Q(o, a) - y),   y = r + gamma (1 - ended) V(o')
+        V(o') = (1 - ``chance``) Q'(o', argmax_a Q(o', a)) + ``chance`` mean_a Q'(o', a)
 
     Q is the policy: it takes its best choice, or with probability ``explore`` any (``policies.Greedy``). Q' follows it by ``tau``
     after each move.
 
-    - ``double`` off: y = r + gamma (1 - ended) max_a Q'(o', a), DQN as first published.
+    - ``chance`` = 0, the default: Q-learning. ``chance`` = 1: Q is what follows a choice where all others are made by chance (random
+      policy valuation, ROVER, arXiv:2509.24981, and the attacker of DAERT): with a ``value_temperature`` of the policy, a choice is the
+      likelier the more ways there are behind it that pay, so that none is given up.
+    - ``double`` off: max_a Q'(o', a) in place of Q'(o', argmax_a Q(o', a)), DQN as first published.
     - ``gamma`` = 0: Q is fitted to rewards.
 
     Published: ``huber`` = 1 on rare rewards of at most 1, Q' copied every 10,000 moves, explore 1 to .1 over a million steps. Where
     returns reach 100, an unexpected end is an error of 100, and ``huber`` = 1 hardly responds to it.
 
-    Confidence: verified; ours: Q' follows by ``tau``.
+    Confidence: verified; ours: Q' follows by ``tau``. Of ``chance`` partial: DAERT from its card, which had the abstract alone.
     """
 
     double: bool = True
+    chance: float = 0.0
     huber: float = math.inf
     explore: Explore = Explore(last=0.05, over=10_000)
 
@@ -54,6 +59,10 @@ class DQN(AbstractOffPolicy):
         super().__post_init__()
         if not self.huber > 0:
             raise ValueError(f"DQN has huber {self.huber}; it is above 0 (inf: squares)")
+        if not 0 <= self.chance <= 1:
+            raise ValueError(
+                f"DQN has chance {self.chance}; it is how often later choices are made by chance, from 0 to 1"
+            )
 
     def explores(self) -> Explore:
         return self.explore
@@ -99,7 +108,9 @@ class DQN(AbstractOffPolicy):
         worth_KV = models[TARGET].values(next_KO)
         chooses_KV = models[POLICY].values(next_KO) if self.double else worth_KV
         reward_K, discount_K = self.backed(batch)
-        return reward_K + discount_K * worth_KV.gather(-1, chooses_KV.argmax(-1, keepdim=True))[:, 0]
+        best_K = worth_KV.gather(-1, chooses_KV.argmax(-1, keepdim=True))[:, 0]
+        after_K = (1 - self.chance) * best_K + self.chance * worth_KV.mean(-1) if self.chance else best_K
+        return reward_K + discount_K * after_K
 
 
 def _taken(policy: GreedyPolicy, batch: TrainBatch) -> Float[Tensor, " K"]:
