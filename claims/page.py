@@ -100,6 +100,7 @@ import priced  # noqa: E402
 import prior  # noqa: E402
 import proposals  # noqa: E402
 import pushed  # noqa: E402
+import refined  # noqa: E402
 import reflex  # noqa: E402
 import regret  # noqa: E402
 import residual  # noqa: E402
@@ -276,6 +277,7 @@ MATCHING = {name: name for name in ("nearness", "coverage", "classes", "distance
 ADVERSARIAL = {name: name for name in ("nearness", "coverage", "classes", "distance")} | {"seconds of CPU": "seconds"}
 CACHED = {name: name for name in ("true", "reward", "coverage", "cosine", "steps")} | {"seconds of CPU": "cpu"}
 SHOWN = {name: name for name in ("mean", "least", "fill", "extend", "remove")} | {"seconds of CPU": "cpu"}
+REFINED = {name: name for name in ("nearness", "psnr", "right")} | {"seconds of CPU": "seconds"}
 STREAMS = {name: name.replace(" ", "_") for name in ("kept", "kept 6", "kept 1", "nearness", "coverage")}
 JOINT = {name: name for name in ("after", "paid", "plan", "drawn")} | {"seconds of CPU": "cpu"}
 STREAM_PAIRS = {"agree": "agree", **STREAMS, "seconds of CPU": "seconds"}
@@ -381,6 +383,7 @@ def pages() -> dict[str, str]:
         tuned(group_matching, "Scores that a group normalises", MATCHING),
         tuned(adversarial, "Real samples beside scores", ADVERSARIAL),
         tuned(self_distilled, "One's own samples of one step more", SELF_DISTILLED),
+        tuned(refined, "Finer pictures in one step", REFINED),
         tuned(streams, "Blocks after one's own blocks", STREAMS),
         tuned(stream_pairs, "Blocks that belong together", STREAM_PAIRS),
         tuned(staggered, "Each scale once more after one's own", STAGGERED),
