@@ -1,14 +1,14 @@
 """Finer digits in one step: six samples of a picture in one comparison, or three pairs? (GDPO-SR)
 
-**Setting.** The recipe `gdpo_sr`: gimbal-digits-shown draws 8x8 pixels from the means over 4x4, in one step that begins with these means
-and noise of 0.8, of which the network is told 0.75; ranked by PSNR and, the more a picture is textured, by nearness to even rows of the
-data; 24 learner steps on 192 samples. *group* compares six samples of a picture in one logistic loss, of 32 pictures a step (GDPO).
-*pairs* compares two, of 96 pictures: Diffusion-DPO, with beta 7.1 for 5, so that a pair's margin is as steep (the deviation of a pair's
-scores is 0.71 of its distance). *alike* is *group* told 0.8, the noise that there is. *base*: the model before, told 0.75.
+**Setting.** The recipe `gdpo_sr`: gimbal-digits-shown draws 8x8 pixels from the means over 4x4, in one step that begins with these
+means and noise of 0.8, of which the network is told 0.75; ranked by PSNR and, the more a picture is textured, by nearness to even rows
+of the data; 24 learner steps on 192 samples. *group* compares six samples of a picture in one logistic loss, of 32 pictures a step
+(GDPO). *pairs* compares two, of 96 pictures: Diffusion-DPO, with beta 7.1 for 5, so that a pair's margin is as steep (the deviation of
+a pair's scores is 0.71 of its distance). *alike* is *group* told 0.8, the noise that there is. *base*: the model before, told 0.75.
 
-**Figures**, of 1,024 pictures of digits that the model was never shown: *nearness*, minus the mean distance to the nearest odd row
-of the data; *psnr*, in dB; *right*, the share that has the digit of the whole picture, by the vote of the five nearest odd rows, its own
-row not among them.
+**Figures**, of 1,024 pictures of digits that the model was never shown: *nearness*, minus the mean distance to the nearest odd row of
+the data; *psnr*, in dB; *right*, the share that has the digit of the whole picture, by the vote of the five nearest odd rows; its own
+row is not among them.
 
 **Rule.** Each arm at the better of 3e-5 and 1e-4 by *nearness* of one run of seed 100, then seeds 0 to 4, which also draw the
 pictures of the evaluation. An arm is above another in a figure if the interval of the difference, over all 25 pairs of seeds (exact,
