@@ -29,13 +29,13 @@ def test_the_past_is_all_that_differs():
     assert own.prompts_per_step * own.num_generations == 32 and own.sampling.max_length == 4 and streams.LONG == 12
 
 
-def test_the_reward_or_the_filter_is_all_that_differs():
+def test_the_reward_is_all_that_differs():
     runs = {arm: stream_pairs.run_of(arm, 1e-4, 2) for arm in stream_pairs.TUNED.arms}
     classes = runs[stream_pairs.CLASSES]
     assert classes == streams.run_of(streams.OWN, 1e-4, 2) == runs[stream_pairs.BASE]
-    pairs, unspoilt = runs[stream_pairs.PAIRS], runs[stream_pairs.UNSPOILT]
-    assert replace(pairs, rewards=classes.rewards) == classes == replace(unspoilt, filters=classes.filters)
-    assert [reward.name for reward in pairs.rewards if reward.weight] == ["same"] and unspoilt.filters
+    pairs = runs[stream_pairs.PAIRS]
+    assert replace(pairs, rewards=classes.rewards) == classes
+    assert [reward.name for reward in pairs.rewards if reward.weight] == ["same"]
 
 
 def test_blocks_agree_where_their_neighbours_vote_alike():
