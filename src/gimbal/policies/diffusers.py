@@ -19,13 +19,12 @@ from gimbal.config.own import out_of_memory
 from gimbal.policies.loading import some
 from gimbal.policies.samplers import wide
 
-DIGITS, DIFFUSED, STREAM, SHOWN, RING, SHAPES = (
+DIGITS, DIFFUSED, STREAM, SHOWN, RING = (
     "gimbal-digits",
     "gimbal-digits-ddim",
     "gimbal-digits-stream",
     "gimbal-digits-shown",
     "gimbal-ring",
-    "gimbal-shapes",
 )  # the models shipped in the package
 NETWORKS = ("transformer", "unet")  # where pipelines keep theirs
 CLASSES = "num_embeds_ada_norm"  # of a transformer
