@@ -68,6 +68,11 @@ def test_digits_that_are_alike_belong_together_whichever_they_are():
     torch.testing.assert_close(DigitConsistency().same(x_PD, other_PD), torch.einsum("pc,pc->p", p_PC, q_PC))
 
 
+def test_a_classifier_that_knows_nothing_says_one_in_ten(monkeypatch):
+    monkeypatch.setattr("gimbal.rewards.digits._linear", lambda: (torch.zeros(10, 64), torch.zeros(10)))
+    assert DigitConsistency()(streams_of(torch.randn(3, 64))) == pytest.approx([0.1])
+
+
 def judged(digit, x_PD):
     from gimbal.rewards.digits import _linear
 

@@ -75,7 +75,16 @@ class AbstractConsistency(AbstractReward, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class DigitConsistency(AbstractConsistency):
-    """P(two pictures are the same digit), whichever: sum over digits c of p_c(x) p_c(x'), p of the linear classifier of DigitClass."""
+    """How likely the pictures of a stream are the same digit, whichever (after PaCo-RL, arXiv:2512.04784; use with Streamed).
+
+    The mean over pairs of pictures of P(same | x, x') = sum over digits c of p_c(x) p_c(x'), p of the linear classifier of
+    ``DigitClass``.
+
+    - pictures that the classifier is sure are one digit: 1; of different digits: 0.
+    - a classifier that knows nothing: 1/10.
+
+    Confidence: partial. Published: a vision-language model says how likely a pair belongs together.
+    """
 
     name: str = "same"
 
