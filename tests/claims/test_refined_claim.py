@@ -17,8 +17,8 @@ from gimbal.rewards.digits import digits
 
 def test_arms_differ_in_what_they_are_named_after():
     runs = {arm: refined.run_of(arm, 3e-5, 2) for arm in refined.TUNED.arms}
-    group, pairs, alike = (runs[arm] for arm in (refined.GROUP, refined.PAIRS, refined.ALIKE))
-    assert replace(alike, sampling=replace(alike.sampling, told=0.75)) == group == runs[refined.BASE]
+    group, pairs = runs[refined.GROUP], runs[refined.PAIRS]
+    assert group == runs[refined.BASE] and (group.sampling.strength, group.sampling.told) == (0.8, 0.75)
     assert replace(pairs, prompts_per_step=32, num_generations=6, update=group.update) == group
     assert replace(pairs.update, beta=group.update.beta) == group.update
     assert pairs.prompts_per_step * pairs.num_generations == group.prompts_per_step * group.num_generations == 192
