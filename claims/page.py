@@ -103,6 +103,7 @@ import priced  # noqa: E402
 import prior  # noqa: E402
 import proposals  # noqa: E402
 import pushed  # noqa: E402
+import refined  # noqa: E402
 import reflex  # noqa: E402
 import regret  # noqa: E402
 import residual  # noqa: E402
@@ -127,6 +128,7 @@ import skills  # noqa: E402
 import stac  # noqa: E402
 import staggered  # noqa: E402
 import steered  # noqa: E402
+import stream_pairs  # noqa: E402
 import stream_scores  # noqa: E402
 import streams  # noqa: E402
 import swarm  # noqa: E402
@@ -281,8 +283,10 @@ MATCHING = {name: name for name in ("nearness", "coverage", "classes", "distance
 ADVERSARIAL = {name: name for name in ("nearness", "coverage", "classes", "distance")} | {"seconds of CPU": "seconds"}
 CACHED = {name: name for name in ("true", "reward", "coverage", "cosine", "steps")} | {"seconds of CPU": "cpu"}
 SHOWN = {name: name for name in ("mean", "least", "fill", "extend", "remove")} | {"seconds of CPU": "cpu"}
+REFINED = {name: name for name in ("nearness", "psnr", "right")} | {"seconds of CPU": "seconds"}
 STREAMS = {name: name.replace(" ", "_") for name in ("kept", "kept 6", "kept 1", "nearness", "coverage")}
 JOINT = {name: name for name in ("after", "paid", "plan", "drawn")} | {"seconds of CPU": "cpu"}
+STREAM_PAIRS = {"agree": "agree", **STREAMS, "seconds of CPU": "seconds"}
 STREAM_SCORES = {**STREAMS, "seconds of CPU": "seconds"}
 SELF_DISTILLED = {name: name for name in ("nearness", "one", "two", "three", "covered")} | {"seconds of CPU": "seconds"}
 FORECASTS = {name: name for name in ("nearness", "fours", "coverage")} | {"seconds of CPU": "seconds"}
@@ -388,7 +392,9 @@ def pages() -> dict[str, str]:
         tuned(group_matching, "Scores that a group normalises", MATCHING),
         tuned(adversarial, "Real samples beside scores", ADVERSARIAL),
         tuned(self_distilled, "One's own samples of one step more", SELF_DISTILLED),
+        tuned(refined, "Finer pictures in one step", REFINED),
         tuned(streams, "Blocks after one's own blocks", STREAMS),
+        tuned(stream_pairs, "Blocks that belong together", STREAM_PAIRS),
         tuned(staggered, "Each scale once more after one's own", STAGGERED),
         tuned(resolution, "Learning on the coarser scales of pictures", RESOLUTION)
         + resolution.same_rate(campaign.load(resolution.RECORD)),

@@ -83,7 +83,10 @@ def drawn(policy: DenoiserPolicy, sampling: PathSampling, seed: int) -> tuple[Te
 
 
 def figures(policy: DenoiserPolicy, sampling: PathSampling, seed: int) -> dict[str, float]:
-    x_NBD, label_N = drawn(policy, sampling, seed)
+    return figures_of(*drawn(policy, sampling, seed))
+
+
+def figures_of(x_NBD: Tensor, label_N: Tensor) -> dict[str, float]:
     judge = DigitClass(by="neighbours", scale="hit")
     places = {"kept": LONG, "kept_6": BLOCKS, "kept_1": 1}
     kept = {name: float(judge.of_samples(x_NBD[:, at - 1], label_N).mean()) for name, at in places.items()}

@@ -55,9 +55,8 @@ class Task:
 
 def is_chat(value: Any) -> bool:
     """Whether it is a list of messages with role and content."""
-    if not isinstance(value, Sequence) or not value:
-        return False
-    return all(isinstance(m, Mapping) and isinstance(m.get("role"), str) and "content" in m for m in value)
+    many = isinstance(value, Sequence) and bool(value)
+    return many and all(isinstance(m, Mapping) and isinstance(m.get("role"), str) and "content" in m for m in value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +168,7 @@ class Rollout:
     turn_S: Int[Tensor, " S"] | None = None
     fork: tuple[int, int] | None = None
     row: int = 0  # its index within the episode
+    given: int = 0  # how many of its decisions, the first ones, its task gave: nobody drew them
     role: str = ""  # the actor, where there are several
     inclusion: float = 1.0  # the probability that it was kept, if its sampler drops rows at random
     score: float | None = None
@@ -180,8 +180,8 @@ class Rollout:
 
     @property
     def drawn(self) -> int:
-        """Its decisions minus those that another rollout sampled before it split off."""
-        return self.length - (self.fork[1] if self.fork else 0)
+        """Its decisions minus those that its task gave, or that another rollout sampled before it split off."""
+        return self.length - (self.fork[1] if self.fork else self.given)
 
     @property
     def earned(self) -> float:
@@ -281,8 +281,8 @@ class Episode:
 
     @property
     def length(self) -> int:
-        """Its decisions; those that a row shares with the row before it count once."""
-        return sum(r.drawn if r.fork and r.fork[0] == r.sample else r.length for r in self.rows)
+        """Its decisions without given ones; those that a row shares with the row before it count once."""
+        return sum(r.drawn if r.fork and r.fork[0] == r.sample else r.length - r.given for r in self.rows)
 
     @property
     def drawn(self) -> int:

@@ -13,8 +13,10 @@ import forcing
 import forecasts
 import searched
 import self_distilled
+import stream_pairs
 import stream_scores
 import streams
+import torch
 
 from gimbal.dataflow.real_samples import RealSamples
 from gimbal.learning.updates.discriminator import AdversarialLoss
@@ -25,6 +27,22 @@ def test_the_past_is_all_that_differs():
     assert own == replace(real, workflow=replace(real.workflow, past=None)) and real.workflow.past == RealSamples()
     assert (own.workflow.blocks, own.seed, own.update.optimization.learning_rate) == (6, 2, 1e-4)
     assert own.prompts_per_step * own.num_generations == 32 and own.sampling.max_length == 4 and streams.LONG == 12
+
+
+def test_the_reward_is_all_that_differs():
+    runs = {arm: stream_pairs.run_of(arm, 1e-4, 2) for arm in stream_pairs.TUNED.arms}
+    classes = runs[stream_pairs.CLASSES]
+    assert classes == streams.run_of(streams.OWN, 1e-4, 2) == runs[stream_pairs.BASE]
+    pairs = runs[stream_pairs.PAIRS]
+    assert replace(pairs, rewards=classes.rewards) == classes
+    assert [reward.name for reward in pairs.rewards if reward.weight] == ["same"]
+
+
+def test_blocks_agree_where_their_neighbours_vote_alike():
+    data_KD, label_K = (rows[1::2] for rows in stream_pairs.digits())
+    one, other = (data_KD[label_K == digit] for digit in (4, 7))
+    x_NBD = torch.stack([torch.stack([one[0], one[1], other[0], one[2]]), one[3:7]])
+    assert stream_pairs.agreement(x_NBD) == pytest.approx((3 / 6 + 1) / 2)
 
 
 def test_the_weights_or_the_past_are_all_that_differs():

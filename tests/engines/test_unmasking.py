@@ -10,13 +10,16 @@ import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
-from gimbal.engines.base import Request, drained
+from gimbal.engines.base import Request, cut_short, drained
 from gimbal.engines.receipts import tensors
 from gimbal.engines.unmasking import TOLERANCE, Unmasking
 from gimbal.environments.sudoku import Sudoku
 from gimbal.policies.commits import GIVEN, REVIEW, WHERE, Commits, MaskedSampling
 from gimbal.policies.masked import MaskedLM, MaskedPolicy
-from gimbal.records import Part, Task
+from gimbal.records import Group, Part, Rollout, Task
+from gimbal.report.metrics import rollout_metrics, tree_metrics
+from gimbal.workflows.base import Ask, Draw
+from gimbal.workflows.flow import new_in
 
 TASKS = Sudoku(seed=5)
 FORM = "<mask>" * 5 + "13" + "<mask>" * 8 + "2"
@@ -379,6 +382,21 @@ def test_what_the_task_gives_is_there_from_the_start_stays_and_is_nobodys_decisi
     evaluated = policy.evaluate(one.decisions).logprob_NS[0]
     (gradient,) = torch.autograd.grad(evaluated[:3].sum(), [next(policy.parameters())], allow_unused=True)
     assert (evaluated[:3] == 0).all() and (gradient is None or not gradient.any())
+
+
+def test_what_the_task_gives_counts_in_no_figure(policy):
+    engine = ask(engine_of(policy, slots=4), range(4), threshold=1.0, scaffold="form")
+    for _ in range(5):
+        engine.step()
+    half = engine.cancel((0, 3))
+    assert isinstance(half, Rollout) and (half.length, half.drawn, half.stop) == (8, 5, "cancelled")
+    rows = list(drawn(engine).values())
+    group = Group.of(0, TASKS[0], [replace(row, score=0.0) for row in rows])
+    assert len(rows) == 3 and all((one.length, one.drawn) == (13, 13) for one in group.episodes)
+    assert rollout_metrics([group])["length/mean"] == 13 and all(row.length == 16 for row in rows)
+    assert tree_metrics(None, [group], (3, 16), [group])["rows/shared_frac"] == 0
+    assert all(new_in(call, rows[0]) == 13 for call in (Draw(), Ask(role="r", task=TASKS[0])))
+    assert cut_short(half, new_in(Draw(), half)) == half, "a row that was cut short stays a row"
 
 
 def test_a_scaffold_of_nothing_is_none(policy):

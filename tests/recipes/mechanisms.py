@@ -576,6 +576,7 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "paced": of("grpo", 4, sooner=FEW_TASKS, curriculum=varies("curriculum/Frontier/score")),
     "paced_opd": of("opd", 4, sooner=FEW_TASKS, curriculum=varies("curriculum/Frontier/score")),
+    "paco_pairs": of("streams", rewards=above("reward/same/mean", 0.5)),
     "paco_resolution": of("next_scale", sampling=differs("length/mean")),
     "paco_grpo": of("grpo", reward_shaping=above("tamed/reasoning")),
     "pendulum": PPO_CONTROL,

@@ -115,6 +115,7 @@ from gimbal.recipes.papers.offline.iql import iql
 from gimbal.recipes.papers.offline.ogsrl import ogsrl
 from gimbal.recipes.papers.offline.synther import synther
 from gimbal.recipes.papers.offline.trajectory_diffuser import trajectory_diffuser
+from gimbal.rewards.consistency import DigitConsistency
 from gimbal.rewards.debate import Debated
 from gimbal.rewards.digits import DigitClass
 from gimbal.rewards.pattern import Pattern
@@ -495,6 +496,9 @@ DENOISING = {  # what is refused of denoising, and of finished samples
     ),
     r"RewardWeighted.saliency follows a reward of single samples, and 'judge' .*set update.weighted.saliency=false": replace(
         stream_r1(), rewards=(DigitJudge(),), held_out=None
+    ),
+    r"compares the samples of an episode with each other.* has one: workflow='Streamed": replace(
+        diffusion_nft(), rewards=(DigitConsistency(),)
     ),
     r"RewardGradient learns from samples that follow no other.*policy.history=false": replace(
         streams(), update=draft().update, rewards=(SLOPE,)

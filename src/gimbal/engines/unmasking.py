@@ -107,6 +107,7 @@ class LiveText:
             task=self.request.task,
             sample=self.request.sample,
             row=self.request.row,
+            given=len(self.given),
             decisions=Commits(
                 prompt_NP=torch.tensor([self.prompt]),
                 prompt_N=torch.tensor([len(self.prompt)]),

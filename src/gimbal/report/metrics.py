@@ -152,7 +152,7 @@ def tree_metrics(
     of the groups ``trained`` on."""
     metrics: dict[str, float] = {}
     if rows := [row for group in sampled for row in group.rows]:
-        metrics["rows/shared_frac"] = 1 - sum(row.drawn for row in rows) / sum(row.length for row in rows)
+        metrics["rows/shared_frac"] = 1 - sum(row.drawn for row in rows) / sum(row.length - row.given for row in rows)
     if not all(isinstance(group.rows[0].decisions, Tokens) for group in [*sampled, *trained]):
         return metrics  # each step of a path is evaluated by itself, once
     if computed is not None and (unique := _unique_tokens(sampled)):

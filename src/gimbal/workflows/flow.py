@@ -124,12 +124,12 @@ class Flow:
 
 
 def new_in(call: Any, answer: Any) -> int:
-    """How many decisions were drawn for it, what it was told among them but not what it was forced to."""
+    """How many decisions were drawn for it, what it was told among them but not what it was forced to or given."""
     if not isinstance(answer, Rollout) or not isinstance(call, Draw | Fork | Ask):
         return 0
     if isinstance(call, Fork):
         return answer.length - call.at - len(call.forced)
-    return answer.length - (0 if isinstance(call, Ask) or call.row is None else call.row.length)
+    return answer.drawn if isinstance(call, Ask) or call.row is None else answer.length - call.row.length
 
 
 def sample_of(flow: Flow, call: Any) -> int:
