@@ -540,16 +540,6 @@ REFUSALS = [
         {"rewards": (), "held_out": None},
     ),
     (
-        {
-            "workflow": PlanAndRepair(checks=SumStages()),
-            "rewards": (),
-            "held_out": None,
-            "advantage": RevisionNormalized(),
-        },
-        "the one before is of another role",
-        {"advantage": RevisionNormalized(across=0.0)},
-    ),
-    (
         {"workflow": Inspection(reward=Digits()), "held_out": None},
         "Inspection scores what it draws as it goes",
         {"rewards": ()},
