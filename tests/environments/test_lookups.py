@@ -1,39 +1,44 @@
 """Look-ups among distractors: what a page holds, and that turns written for SFT are those that a policy meets."""
 
 from collections import Counter
-from string import ascii_uppercase
 
 import pytest
 
-from gimbal.environments.lookups import Lookups, LookupTurns, Pages, page, value_of
+from gimbal.environments.lookups import KEYS, Lookups, LookupTurns, Pages, following, other, page
 from gimbal.records import Task
 
 
-def followed(task, hops):
-    """The answer, read off the pages."""
-    key = task.prompt[0]
-    for _ in range(hops):
-        found = page(task, key)
-        key = found[found.index(key) + 1].upper()
-    return key.lower()
+def read(found, key):
+    return found[found.index(key) + 1]
 
 
 @pytest.mark.parametrize("hops", [1, 2, 3])
-def test_the_answer_is_where_the_pages_lead(hops):
+@pytest.mark.parametrize("facts", [1, 4, 9])
+def test_the_answer_is_where_the_pages_lead(hops, facts):
     for index in range(50):
-        task = Lookups(hops=hops, seed=3)[index]
-        assert followed(task, hops) == task.answer and task.prompt[1:] == ":" * hops
-        assert Lookups(hops=hops, seed=3, mark="!")[index].answer == task.answer
+        task = Lookups(hops=hops, facts=facts, seed=3)[index]
+        key, value = task.prompt[0], ""
+        for _ in range(hops):
+            value = read(page(task, key), key)
+            key = following(value)
+        assert value == task.answer and task.prompt[1:] == ":" * hops
+        assert Lookups(hops=hops, facts=facts, seed=3, mark="!")[index].answer == task.answer
 
 
-def test_a_page_has_one_true_fact_and_distractors_that_are_wrong():
-    task = Lookups(facts=10)[0]
-    for key in ascii_uppercase:
-        found = page(task, key)
-        facts = dict(zip(found[:-1:2], found[1:-1:2], strict=True))
-        assert found.endswith(";") and len(facts) == 10 and page(task, key) == found
-        true = {one for one, value in facts.items() if value == value_of(task.columns["values"], one)}
-        assert true == {key}
+def test_values_lead_to_the_next_letter_or_the_one_after_it():
+    assert [following(value) for value in "0123456789"] == [*"BCCDDEEAAB"]
+    assert [other(value) for value in "0189"] == [*"1098"]
+
+
+def test_a_page_has_one_true_fact_and_distractors_that_mislead():
+    for facts in (1, 3, 5, 8):
+        task = Lookups(facts=facts)[0]
+        for key, value in zip(KEYS, task.columns["values"], strict=True):
+            found = page(task, key)
+            assert found.endswith(";") and len(found) == 2 * facts + 1 and page(task, key) == found
+            keys = {one: found[place + 1] for place, one in enumerate(found) if one in KEYS}
+            assert keys.pop(key) == value and len(keys) == min(facts - 1, 4)
+            assert all(said == other(task.columns["values"][KEYS.index(one)]) for one, said in keys.items())
 
 
 def test_pages_answer_keys_and_end_with_any_other_turn():
@@ -51,40 +56,31 @@ def test_pages_answer_keys_and_end_with_any_other_turn():
 
 def test_turns_are_those_that_each_role_meets():
     for index in range(300):
-        task = LookupTurns(slips=0.0, facts=6)[index]
+        task = LookupTurns(slips=0.0)[index]
         said, (first, *seen) = task.columns["completion"], task.prompt.split("<eos>")
-        mark = {"alone": "::", "planner": "!!", "executor": ":"}[task.source]
-        assert first.startswith(first[0] + mark) and (first[-1] in ">?") == bool(seen) and task.prompt[-1] != "?"
-        if not seen:
-            assert said == first[0] + (">" if task.source == "planner" else "?")
-            continue
-        told = [one.partition(";")[0] for one in seen]
-        if task.source == "planner":
-            assert [len(one) for one in told] == [1] * len(told)
-            assert said == (told[0].upper() + ">" if len(told) == 1 else told[1])
-        elif task.source == "executor":
-            assert said == told[0][told[0].index(first[0]) + 1]
+        assert first.startswith(first[0] + {"alone": "::", "planner": "!!", "executor": ":"}[task.source])
+        keys = [first[0]]
+        for told in seen:
+            value = told[0] if task.source == "planner" else read(told, keys[-1])
+            keys.append(following(value))
+        if len(keys) > (1 if task.source == "executor" else 2):
+            assert following(said) == keys[-1]
         else:
-            value = told[0][told[0].index(first[0]) + 1]
-            assert said == (value.upper() + "?" if len(told) == 1 else told[1][told[1].index(value.upper()) + 1])
+            assert said == keys[-1] + (">" if task.source == "planner" else "?")
 
 
-def test_each_style_is_drawn_by_its_turns_and_slips_are_of_reading_alone():
-    turns = LookupTurns(facts=6, slips=1.0)
+def test_each_style_is_drawn_by_its_turns_and_slips_are_the_other_value():
+    turns = LookupTurns(slips=1.0)
     sources = Counter(turns[index].source for index in range(2000))
     for source, share in {"alone": 3 / 8, "planner": 3 / 8, "executor": 2 / 8}.items():
         assert sources[source] / 2000 == pytest.approx(share, abs=0.04)
-    for index in range(200):
-        task = turns[index]
-        seen = task.prompt.split("<eos>")
-        if task.source == "executor" and len(seen) == 2:
-            facts, said = seen[1].partition(";")[0], task.columns["completion"]
-            assert said in facts[1::2] and facts.index(task.prompt[0]) + 1 not in [
-                place for place in range(1, len(facts), 2) if facts[place] == said and facts[1::2].count(said) == 1
-            ]
+    for task in map(turns.__getitem__, range(200)):
+        first, *seen = task.prompt.split("<eos>")
+        if task.source == "executor" and seen:
+            assert task.columns["completion"] == other(read(seen[0], first[0]))
 
 
-@pytest.mark.parametrize("wrong", [{"hops": 0}, {"facts": 0}, {"facts": 27}])
+@pytest.mark.parametrize("wrong", [{"hops": 0}, {"facts": 0}])
 def test_what_cannot_be_is_refused(wrong):
-    with pytest.raises(ValueError, match="pages of 1 to 26 facts"):
+    with pytest.raises(ValueError, match="both count from 1"):
         Lookups(**wrong)

@@ -10,7 +10,7 @@ from speaker import Speaker
 from gimbal.advantages import GroupNormalized
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import Request, drained
-from gimbal.environments.lookups import Lookups, Pages, Turning, page
+from gimbal.environments.lookups import Lookups, Pages, Turning, following, page
 from gimbal.ops import SequenceMean, TokenMean
 from gimbal.policies.token import Sampling
 from gimbal.recipes.papers.agents.coda_peco import coda_peco
@@ -94,10 +94,10 @@ READS = replace(coda_peco().workflow, inside=Dialogue(tool=Pages(), answers=2, o
 
 def reads(context):
     """Delegates keys, and as an executor looks them up."""
-    seen = context.split("<eos>")
-    if "!" in seen[0]:
-        return (f"{seen[0][0]}>", f"{seen[-1][0].upper()}>", seen[-1][0])[len(seen) - 1]
-    return f"{seen[0][0]}?" if len(seen) == 1 else seen[1][seen[1].index(seen[0][0]) + 1]
+    first, *seen = context.split("<eos>")
+    if "!" in first:
+        return (f"{first[0]}>", f"{following(seen[0][0])}>" if seen else "", seen[-1][0] if seen else "")[len(seen)]
+    return seen[0][seen[0].index(first[0]) + 1] if seen else f"{first[0]}?"
 
 
 def test_an_executor_has_tools_whose_answers_the_planner_never_sees():

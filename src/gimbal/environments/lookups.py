@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from string import ascii_lowercase, ascii_uppercase
+from string import ascii_lowercase
 from typing import Any
 
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractGenerated, Moment
 from gimbal.records import Task
 
+KEYS = "ABCDE"
 ALONE, PLANS = ":", "!"  # one for each look-up, behind the key that a question begins with
 LOOKS, DELEGATES, END = (
     "?",
@@ -21,52 +22,63 @@ LOOKS, DELEGATES, END = (
 
 @dataclass(frozen=True, kw_only=True)
 class Lookups(AbstractGenerated):
-    """Questions of ``hops`` look-ups: the value of a key, as a capital letter, is the next key.
+    """Questions of ``hops`` look-ups: the value of a key says which key to look up next, and that of the last one is the answer.
 
-    "A::" asks for the value of A, say "f", and then for that of F, which is the answer. The environment Pages answers "A?" with a page
-    of ``facts`` facts, such as "KxAfMp;", of which one is A's. The others are distractors: each key but the one that was looked up has
-    a wrong value, and may be the one to look up next. ``mark`` tells how to answer: ":" by looking up, "!" by delegating, or whatever
-    a policy was taught. Generated from (``seed``, index).
+    A key is one of five letters, and its value one of two digits that no other key has: 0 or 1 for A, 2 or 3 for B, ... An even value
+    leads to the next letter, an odd one to the letter after it. "A::" asks for the value of A, and, if that is 1, for that of C.
+
+    The environment Pages answers "A?" with a page of ``facts`` facts, such as "A1C5hqB3;", of which A's is true. The others are
+    distractors: up to four are other keys with wrong values, so that a page read for one key misleads about the next, and those
+    beyond are pairs of letters. ``mark`` tells how to answer: ":" by looking up, "!" by delegating, or whatever a policy was
+    taught. Generated from (``seed``, index).
     """
 
     hops: int = 2
-    facts: int = 8
+    facts: int = 5
     mark: str = ALONE
     seed: int = 0
     size: int = 1_000_000
 
     def __post_init__(self) -> None:
-        if self.hops < 1 or not 1 <= self.facts <= len(ascii_uppercase):
+        if self.hops < 1 or self.facts < 1:
             raise ValueError(
-                f"Lookups has hops={self.hops} and facts={self.facts}: 1 or more look-ups, and pages of 1 to 26 facts"
+                f"Lookups has hops={self.hops} and facts={self.facts}; both count from 1, look-ups and facts of a page"
             )
 
     def task(self, index: int) -> Task:
         rng = Random(f"lookups:{self.seed}:{index}")
-        values = "".join(rng.choices(ascii_lowercase, k=len(ascii_uppercase)))
-        first = key = rng.choice(ascii_uppercase)
-        for _ in range(self.hops):
-            key = value_of(values, key).upper()
+        values = "".join(str(2 * place + rng.randrange(2)) for place in range(len(KEYS)))
+        first = key = rng.choice(KEYS)
+        for _ in range(self.hops - 1):
+            key = following(values[KEYS.index(key)])
         return Task(
             id=f"lookup:{self.seed}:{index}",
             prompt=first + self.mark * self.hops,
-            answer=key.lower(),
+            answer=values[KEYS.index(key)],
             columns={"values": values, "facts": self.facts},
         )
 
 
-def value_of(values: str, key: str) -> str:
-    return values[ascii_uppercase.index(key)]
+def following(value: str) -> str:
+    """The key that this value leads to."""
+    return KEYS[(int(value) // 2 + 1 + int(value) % 2) % len(KEYS)]
+
+
+def other(value: str) -> str:
+    """The other value of its key."""
+    return str(int(value) ^ 1)
 
 
 def page(task: Task, key: str) -> str:
     """What is found under a key: its fact among distractors, the same whenever it is looked up."""
-    rng, values = Random(f"page:{task.id}:{key}"), task.columns["values"]
-    others = rng.sample([other for other in ascii_uppercase if other != key], task.columns["facts"] - 1)
-    wrong = [(one, rng.choice([v for v in ascii_lowercase if v != value_of(values, one)])) for one in others]
-    facts = [(key, value_of(values, key)), *wrong]
+    rng = Random(f"page:{task.id}:{key}")
+    values = dict(zip(KEYS, task.columns["values"], strict=True))
+    wrong = [one + other(value) for one, value in values.items() if one != key]
+    rng.shuffle(wrong)
+    letters = ["".join(rng.choices(ascii_lowercase, k=2)) for _ in range(task.columns["facts"])]
+    facts = [key + values[key], *[*wrong, *letters][: task.columns["facts"] - 1]]
     rng.shuffle(facts)
-    return "".join(one + value for one, value in facts) + END
+    return "".join(facts) + END
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,14 +105,14 @@ class Turning(AbstractEnvironment):
         key, looks = str(action).strip()[:-1], str(action).strip()[-1:] == LOOKS
         if not looks:
             return Moment(terminated=True)
-        if len(key) != 1 or key not in ascii_uppercase:
+        if len(key) != 1 or key not in KEYS:
             return Moment(observation=END, calls=1, errors=1)
         return Moment(observation=page(self.task, key), calls=1)
 
     def fork(self) -> Turning:
-        other = Turning()
-        other.task = self.task
-        return other
+        copied = Turning()
+        copied.task = self.task
+        return copied
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,13 +120,13 @@ class LookupTurns(AbstractGenerated):
     """Turns of agents on Lookups, for SFT: what is seen so far, and what is said next as ``columns["completion"]``.
 
     *alone* looks up all keys in one context; *planner* delegates each look-up and reads only the result; *executor* does one of them
-    alone. Each is as often drawn as it has turns. A value is read off a page wrongly, as that of another fact, with probability
-    ``slips``, and what follows keeps to it. Pages have from 2 to ``facts`` facts. ``end`` is the model's end of a turn, as text.
-    Generated from (``seed``, index).
+    alone. Each is as often drawn as it has turns. A page is misread with probability ``slips``, for the other value of its key, and
+    what follows keeps to it. Pages have from 1 to ``facts`` facts. ``end`` is the model's end of a turn, as text. Generated from
+    (``seed``, index).
     """
 
     hops: int = 2
-    facts: int = 8
+    facts: int = 5
     slips: float = 0.25
     end: str = "<eos>"
     seed: int = 0
@@ -122,7 +134,7 @@ class LookupTurns(AbstractGenerated):
 
     def task(self, index: int) -> Task:
         rng = Random(f"lookup turns:{self.seed}:{index}")
-        lookups = Lookups(hops=self.hops, facts=rng.randint(2, self.facts), seed=self.seed)
+        lookups = Lookups(hops=self.hops, facts=rng.randint(1, self.facts), seed=self.seed)
         task = lookups[rng.randrange(len(lookups))]
         style = rng.choices(("alone", "planner", "executor"), (self.hops + 1, self.hops + 1, 2))[0]
         turns = self._turns(task, style, rng)
@@ -135,13 +147,10 @@ class LookupTurns(AbstractGenerated):
 
     def _turns(self, task: Task, style: str, rng: Random) -> Sequence[tuple[str, str]]:
         """(What is said, what is told) turn by turn; to the last one nothing is told."""
-        key, turns = task.prompt[0], list[tuple[str, str]]()
+        key, value, turns = task.prompt[0], "", list[tuple[str, str]]()
         for _ in range(1 if style == "executor" else self.hops):
-            found = page(task, key)
-            place = found.index(key) + 1
-            if rng.random() < self.slips:
-                place = rng.choice([other for other in range(1, len(found), 2) if other != place])
-            value = found[place]
-            turns.append((key + DELEGATES, value + END) if style == "planner" else (key + LOOKS, found))
-            key = value.upper()
-        return [*turns, (key.lower(), "")]
+            value = task.columns["values"][KEYS.index(key)]
+            value = other(value) if rng.random() < self.slips else value
+            turns.append((key + DELEGATES, value + END) if style == "planner" else (key + LOOKS, page(task, key)))
+            key = following(value)
+        return [*turns, (value, "")]
