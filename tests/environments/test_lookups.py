@@ -21,7 +21,7 @@ def test_the_answer_is_where_the_pages_lead(hops, facts):
         for _ in range(hops):
             value = read(page(task, key), key)
             key = following(value)
-        assert value == task.answer and task.prompt[1:] == ":" * hops
+        assert task.answer[1] == value and following(task.answer[1]) == key and task.prompt[1:] == ":" * hops
         assert Lookups(hops=hops, facts=facts, seed=3, mark="!")[index].answer == task.answer
 
 
@@ -46,7 +46,8 @@ def test_pages_answer_keys_and_end_with_any_other_turn():
     live.reset(task, 0)
     moment = live.step("A?")
     assert (moment.observation, moment.calls, moment.errors, moment.ended) == (page(task, "A"), 1, 0, False)
-    for wrong in ("?", "AB?", "a?"):
+    assert live.step("B2A?").observation == page(task, "A")
+    for wrong in ("?", "A1?", "a?"):
         moment = live.fork().step(wrong)
         assert (moment.observation, moment.errors, moment.ended) == (";", 1, False)
     assert live.step(task.answer).terminated and live.step(task.answer).reward == 0
@@ -59,14 +60,15 @@ def test_turns_are_those_that_each_role_meets():
         task = LookupTurns(slips=0.0)[index]
         said, (first, *seen) = task.columns["completion"], task.prompt.split("<eos>")
         assert first.startswith(first[0] + {"alone": "::", "planner": "!!", "executor": ":"}[task.source])
-        keys = [first[0]]
+        found = []
         for told in seen:
-            value = told[0] if task.source == "planner" else read(told, keys[-1])
-            keys.append(following(value))
-        if len(keys) > (1 if task.source == "executor" else 2):
-            assert following(said) == keys[-1]
+            key = following(found[-1][1]) if found else first[0]
+            found.append(key + (told[1] if task.source == "planner" else read(told, key)))
+        key = following(found[-1][1]) if found else first[0]
+        if len(found) == (1 if task.source == "executor" else 2):
+            assert said == found[-1]
         else:
-            assert said == keys[-1] + (">" if task.source == "planner" else "?")
+            assert said == (key + ">" if task.source == "planner" else "".join(found[-1:]) + key + "?")
 
 
 def test_each_style_is_drawn_by_its_turns_and_slips_are_the_other_value():
@@ -77,7 +79,7 @@ def test_each_style_is_drawn_by_its_turns_and_slips_are_the_other_value():
     for task in map(turns.__getitem__, range(200)):
         first, *seen = task.prompt.split("<eos>")
         if task.source == "executor" and seen:
-            assert task.columns["completion"] == other(read(seen[0], first[0]))
+            assert task.columns["completion"] == first[0] + other(read(seen[0], first[0]))
 
 
 @pytest.mark.parametrize("wrong", [{"hops": 0}, {"facts": 0}])

@@ -96,8 +96,8 @@ def reads(context):
     """Delegates keys, and as an executor looks them up."""
     first, *seen = context.split("<eos>")
     if "!" in first:
-        return (f"{first[0]}>", f"{following(seen[0][0])}>" if seen else "", seen[-1][0] if seen else "")[len(seen)]
-    return seen[0][seen[0].index(first[0]) + 1] if seen else f"{first[0]}?"
+        return (f"{first[0]}>", f"{following(seen[0][1])}>" if seen else "", seen[-1][:2] if seen else "")[len(seen)]
+    return seen[0][seen[0].index(first[0]) :][:2] if seen else f"{first[0]}?"
 
 
 def test_an_executor_has_tools_whose_answers_the_planner_never_sees():

@@ -22,10 +22,10 @@ LOOKS, DELEGATES, END = (
 
 @dataclass(frozen=True, kw_only=True)
 class Lookups(AbstractGenerated):
-    """Questions of ``hops`` look-ups: the value of a key says which key to look up next, and that of the last one is the answer.
+    """Questions of ``hops`` look-ups: the value of a key says which key to look up next, and the answer is the last one and its value.
 
     A key is one of five letters, and its value one of two digits that no other key has: 0 or 1 for A, 2 or 3 for B, ... An even value
-    leads to the next letter, an odd one to the letter after it. "A::" asks for the value of A, and, if that is 1, for that of C.
+    leads to the next letter, an odd one to the letter after it. "A::" asks for the value of A, and, if that is 1, for that of C: "C5".
 
     The environment Pages answers "A?" with a page of ``facts`` facts, such as "A1C5hqB3;", of which A's is true. The others are
     distractors: up to four are other keys with wrong values, so that a page read for one key misleads about the next, and those
@@ -54,7 +54,7 @@ class Lookups(AbstractGenerated):
         return Task(
             id=f"lookup:{self.seed}:{index}",
             prompt=first + self.mark * self.hops,
-            answer=values[KEYS.index(key)],
+            answer=key + values[KEYS.index(key)],
             columns={"values": values, "facts": self.facts},
         )
 
@@ -83,7 +83,7 @@ def page(task: Task, key: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Pages(AbstractEnvironmentSpec):
-    """Answers a key and "?" with its page, and any other turn ends the episode, as its answer. It pays nothing.
+    """Answers a turn that ends in a key and "?" with the key's page; any other turn ends the episode, as its answer. It pays nothing.
 
     For tasks of Lookups.
     """
@@ -102,10 +102,11 @@ class Turning(AbstractEnvironment):
         self.task = task
 
     def step(self, action: Any) -> Moment:
-        key, looks = str(action).strip()[:-1], str(action).strip()[-1:] == LOOKS
-        if not looks:
+        said = str(action).strip()
+        if not said.endswith(LOOKS):
             return Moment(terminated=True)
-        if len(key) != 1 or key not in KEYS:
+        key = said[-2:-1]
+        if not key or key not in KEYS:
             return Moment(observation=END, calls=1, errors=1)
         return Moment(observation=page(self.task, key), calls=1)
 
@@ -120,14 +121,14 @@ class LookupTurns(AbstractGenerated):
     """Turns of agents on Lookups, for SFT: what is seen so far, and what is said next as ``columns["completion"]``.
 
     *alone* looks up all keys in one context; *planner* delegates each look-up and reads only the result; *executor* does one of them
-    alone. Each is as often drawn as it has turns. A page is misread with probability ``slips``, for the other value of its key, and
-    what follows keeps to it. Pages have from 1 to ``facts`` facts. ``end`` is the model's end of a turn, as text. Generated from
-    (``seed``, index).
+    alone. Who reads a page says what it found, such as "A1C?" before the next look-up. Each style is as often drawn as it has turns.
+    A page is misread with probability ``slips``, for the other value of its key, and what follows keeps to it. Pages have from 1 to
+    ``facts`` facts. ``end`` is the model's end of a turn, as text. Generated from (``seed``, index).
     """
 
     hops: int = 2
     facts: int = 5
-    slips: float = 0.25
+    slips: float = 0.1
     end: str = "<eos>"
     seed: int = 0
     size: int = 1_000_000
@@ -147,10 +148,11 @@ class LookupTurns(AbstractGenerated):
 
     def _turns(self, task: Task, style: str, rng: Random) -> Sequence[tuple[str, str]]:
         """(What is said, what is told) turn by turn; to the last one nothing is told."""
-        key, value, turns = task.prompt[0], "", list[tuple[str, str]]()
+        key, found, turns = task.prompt[0], "", list[tuple[str, str]]()
         for _ in range(1 if style == "executor" else self.hops):
             value = task.columns["values"][KEYS.index(key)]
             value = other(value) if rng.random() < self.slips else value
-            turns.append((key + DELEGATES, value + END) if style == "planner" else (key + LOOKS, page(task, key)))
+            asks, found = found + key + LOOKS, key + value
+            turns.append((key + DELEGATES, found + END) if style == "planner" else (asks, page(task, key)))
             key = following(value)
-        return [*turns, (value, "")]
+        return [*turns, (found, "")]

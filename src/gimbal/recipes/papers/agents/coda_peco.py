@@ -26,7 +26,7 @@ def coda_peco() -> Run:
     return replace(
         run,
         workflow=Delegation(
-            inside=EXECUTORS, template="{task}" + ALONE, delegate=r"^(\w)>$", told="{result};", delegations=3
+            inside=EXECUTORS, template="{task}" + ALONE, delegate=r"(\w)>$", told="{result};", delegations=3
         ),
         tasks=Lookups(mark=PLANS),
         held_out=HeldOut(tasks=Lookups(mark=PLANS, seed=1, size=256), samples=1),
