@@ -34,7 +34,7 @@ class Lookups(AbstractGenerated):
     """
 
     hops: int = 2
-    facts: int = 5
+    facts: int = 9
     mark: str = ALONE
     seed: int = 0
     size: int = 1_000_000
@@ -127,7 +127,7 @@ class LookupTurns(AbstractGenerated):
     """
 
     hops: int = 2
-    facts: int = 5
+    facts: int = 9
     slips: float = 0.1
     end: str = "<eos>"
     seed: int = 0

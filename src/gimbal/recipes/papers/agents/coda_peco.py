@@ -34,5 +34,5 @@ def coda_peco() -> Run:
         rewards=(ExactAnswer(opening=";", closing=""),),
         regularisers=(KLPenalty(coef=0.001),),
         prompts_per_step=8,
-        steps=40,
+        steps=30,
     )

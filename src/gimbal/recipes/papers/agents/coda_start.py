@@ -9,7 +9,7 @@ from gimbal.policies.token import CausalLM, Sampling
 from gimbal.recipes.core.sft import sft
 from gimbal.runtime.run import Run
 
-STEPS, PROMPTS = 500, 64
+STEPS, PROMPTS = 600, 64
 
 
 def coda_start() -> Run:
