@@ -17,9 +17,10 @@ score at 17 minus that at 9). The same before RL (*same before*, *longest before
 the interval of the difference over all 25 pairs of seeds (exact, 96.8 %: the third from either end) lies above 0. *Better among as many
 distractors as in training*: *delegated* is above *alone* by *same*. *Better among more*: by *longest*. *It loses less*: by *lost*.
 
-**Limits.** A model of 105,000 weights and a task made for the claim; the two ways of answering have had equally many written turns, but
-a delegated question takes twice the tokens and five rows for one. Published: search over documents, models of 3 billion weights, and
-baselines whose contexts overflow; here everything fits in the model's 256 tokens. One start for all runs.
+**Limits.** A model of 105,000 weights and a task made for the claim. Both ways of answering have had equally many written turns, but a
+delegated question takes three rows for one and a third more tokens. Pages of 13 and 17 facts are longer than any in training, so this
+asks what happens where contexts grow beyond it, and not whether an agent that was trained on such pages would do as well alone.
+Published: search over documents, models of 3 billion weights. One start for all runs.
 
 Written before its runs, after pilots. In a first form any letter could follow a key, and models of this size did not learn to look up
 at all (800 steps); in a second nobody said what was read, and a page was misread one time in four or ten. Of the form above one start

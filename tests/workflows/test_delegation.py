@@ -18,7 +18,7 @@ from gimbal.records import Drop, Episode, Group, Part, Task
 from gimbal.workflows.base import AbstractWorkflow
 from gimbal.workflows.delegation import Delegation
 from gimbal.workflows.dialogue import Dialogue
-from gimbal.workflows.plan_and_execute import EXECUTOR, PLANNER
+from gimbal.workflows.plan_and_execute import EXECUTOR, PLANNER, PlanAndExecute
 from gimbal.workflows.retrying import Retrying
 from gimbal.workflows.runner import Driven
 from gimbal.workflows.single import SingleTurn
@@ -62,6 +62,16 @@ def test_a_planner_that_never_delegates_is_a_single_turn():
         (row,), (alone,) = outcome(says, workflow).rows, outcome(says, SingleTurn()).rows
         assert (row.text, row.stop) == (alone.text, "stop") and torch.equal(row.behavior_S, alone.behavior_S)
         assert row.role == PLANNER
+
+
+def test_the_executor_of_one_delegation_is_that_of_plan_and_execute():
+    def says(context):
+        return adds(context) if context.endswith("=") else "done" if "[" in context else "do 12+23"
+
+    executed, planner = outcome(says).rows
+    planned, other = outcome(says, PlanAndExecute(template="{plan} {unit}=", plan=r"^do (.+)$")).rows
+    assert (executed.text, executed.role, executed.task) == (other.text, other.role, other.task)
+    assert torch.equal(executed.behavior_S, other.behavior_S) and planner.text.startswith(planned.text)
 
 
 def test_all_rows_of_an_episode_have_one_advantage_and_it_counts_once():

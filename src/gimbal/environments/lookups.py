@@ -72,7 +72,7 @@ def other(value: str) -> str:
 def page(task: Task, key: str) -> str:
     """What is found under a key: its fact among distractors, the same whenever it is looked up."""
     rng = Random(f"page:{task.id}:{key}")
-    values = dict(zip(KEYS, task.columns["values"], strict=True))
+    values: dict[str, str] = dict(zip(KEYS, task.columns["values"], strict=True))
     wrong = [one + other(value) for one, value in values.items() if one != key]
     rng.shuffle(wrong)
     letters = ["".join(rng.choices(ascii_lowercase, k=2)) for _ in range(task.columns["facts"])]

@@ -39,7 +39,7 @@ class Delegation(AbstractWorkflow):
     and with ``learning_rate=0`` only the planner.
 
     - a planner that never delegates, or ``delegations`` = 0: SingleTurn.
-    - one delegation, and a planner that repeats its result: PlanAndExecute.
+    - one delegation: the executor's row is that of PlanAndExecute with the same pattern and template.
 
     Confidence: verified (contexts, reward and statistics of episodes); left out: what the released reward pays besides the answer, for
     the format of either role and for documents that were summed up well, which rewards of your own can.
