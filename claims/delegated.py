@@ -3,31 +3,32 @@
 **Setting.** Questions of two look-ups, the second by what the first says; a look-up is answered with a page of facts of which one is
 true, up to four are other keys with wrong values, and the rest is letters (``environments/lookups.py``). gimbal-tiny-memory after
 ``coda_start`` (600 steps on written turns with pages of 1 to 9 facts, a tenth of them misread; seed 0): one model, which knows both
-ways of answering. Then RL with the outcome as reward, on pages of 9 facts: 8 questions x 8 answers a step, 30 steps.
+ways of answering. Then RL with the outcome as reward, on pages of 9 facts: 8 questions x 8 answers a step, 20 steps.
 
 **Arms** differ in the workflow, and in the mark behind a question that tells the model which it is. *delegated* is the recipe
 ``coda_peco``: a planner delegates each look-up to an executor, which sees its own page alone; both are the model, and all rows earn the
-outcome. *alone* looks up both keys in one context. It says what it read, too, before it goes on. Neither has a KL.
+outcome. *alone* looks up both keys in one context. It says what it read, too, before it goes on.
 
 **Figures.** The share of 256 held-out questions answered rightly, sampled once each, after the last step: with pages of 9 facts
-(*same*), as in training, of 13 (*longer*) and of 17 (*longest*); and what is lost from *same* to *longest* (*lost*, here as a gain: the
-score at 17 minus that at 9). The same before RL (*same before*, *longest before*), and the tokens sampled in training.
+(*same*), as in training, and of 17 (*longer*); and *longer* minus *same* (*lost*, mostly below 0). The first two before RL, too, and the
+tokens sampled in training.
 
-**Rule.** Each arm at the best of 5e-4, 1e-3 and 2e-3 by *same* of one run of seed 100, then seeds 0 to 4. An arm is above another if
-the interval of the difference over all 25 pairs of seeds (exact, 96.8 %: the third from either end) lies above 0. *Better among as many
-distractors as in training*: *delegated* is above *alone* by *same*. *Better among more*: by *longest*. *It loses less*: by *lost*.
+**Rule.** Each arm at the better of 5e-4 and 1e-3 by *same* of one run of seed 100, then seeds 0 to 4. An arm is above another if the
+interval of the difference over all 25 pairs of seeds (exact, 96.8 %: the third from either end) lies above 0. *Better among as many
+distractors as in training*: *delegated* is above *alone* by *same*. *Better among more*: by *longer*. *It loses less*: by *lost*.
 
 **Limits.** A model of 105,000 weights and a task made for the claim. Both ways of answering have had equally many written turns, but a
-delegated question takes three rows for one and a third more tokens. Pages of 13 and 17 facts are longer than any in training, so this
-asks what happens where contexts grow beyond it, and not whether an agent that was trained on such pages would do as well alone.
+delegated question takes three rows for one and a third more tokens. Pages of 17 facts are longer than any in training, so this asks
+what happens where contexts grow beyond it, and not whether an agent that was trained on such pages would do as well alone.
 Published: search over documents, models of 3 billion weights. One start for all runs.
 
-Written before its runs, after pilots. In a first form any letter could follow a key, and models of this size did not learn to look up
-at all (800 steps); in a second nobody said what was read, and a page was misread one time in four or ten. Of the form above one start
-had, before RL, .75 *alone* and .76 *delegated* at 9 facts, .16 and .53 at 13, .01 and .22 at 17; after one run each (1e-3,
-30 steps, seed 50) .97 and .97, .32 and .75, .00 and .22.
+Written before its runs, but not at the first try. In a first form any letter could follow a key, and models of this size did not learn
+to look up at all (800 steps); in a second nobody said what was read, and a page was misread one time in four or ten. Three runs of
+*delegated* and all pilots in the form above had a limit of 64 tokens a row, which cuts an answer of *alone* off where pages have 13
+facts or more; they were thrown away, and the limit is 128 now. What they showed at 9 facts, where it does not bind: .97 in both arms
+after 30 steps at 1e-3, .75 and .76 before.
 
-    python claims/delegated.py     # goes on from claims/delegated.json; nine minutes of one idle core
+    python claims/delegated.py     # goes on from claims/delegated.json; six minutes of one idle core
 """
 
 from __future__ import annotations
@@ -54,15 +55,15 @@ from gimbal.workflows.dialogue import Dialogue
 
 RECORD = Path(__file__).with_suffix(".json")
 DELEGATED, BY_ITSELF = "delegated", "alone"
-TUNED = campaign.Tuned((DELEGATED, BY_ITSELF), (5e-4, 1e-3, 2e-3), (0, 1, 2, 3, 4), "same")
+TUNED = campaign.Tuned((DELEGATED, BY_ITSELF), (5e-4, 1e-3), (0, 1, 2, 3, 4), "same")
 COMPARED = {
     "better among as many distractors as in training": (DELEGATED, BY_ITSELF),
-    "better among more": (DELEGATED, BY_ITSELF, "longest"),
+    "better among more": (DELEGATED, BY_ITSELF, "longer"),
     "it loses less": (DELEGATED, BY_ITSELF, "lost"),
 }
 MARKS = {DELEGATED: PLANS, BY_ITSELF: ALONE}
-PAGES = {"same": 9, "longer": 13, "longest": 17}
-STEPS = 30
+PAGES = {"same": 9, "longer": 17}
+STEPS = 20
 
 Job = tuple[str, float, int]  # arm, learning rate, seed
 
@@ -79,7 +80,6 @@ def run_of(arm: str, rate: float, seed: int, model: str) -> Run:
         workflow=run.workflow if arm == DELEGATED else Dialogue(tool=Pages(), answers=4, overlap=1),
         tasks=Lookups(mark=MARKS[arm], facts=PAGES["same"]),
         held_out=held_out(arm, "same"),
-        regularisers=(),
         optimization=replace(run.optimization, learning_rate=rate),
         steps=STEPS,
         seed=seed,
@@ -125,7 +125,7 @@ def measure(job: Job) -> dict[str, Any]:
     return {
         **dict(zip(("arm", "rate", "seed"), job, strict=True)),
         **found,
-        "lost": round(found["longest"] - found["same"], 4),
+        "lost": round(found["longer"] - found["same"], 4),
         **before(job[0]),
         "tokens": int(metrics["tokens"]),
         "cpu": spent,

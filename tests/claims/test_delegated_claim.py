@@ -33,10 +33,12 @@ def test_held_out_questions_are_others_and_pages_grow():
     sizes = [delegated.held_out("alone", name).tasks.facts for name in delegated.PAGES]
     assert sizes == sorted(sizes) and sizes[0] == run.tasks.facts == delegated.first().tasks.facts
     assert run.held_out.tasks.seed != run.tasks.seed
+    # No row is cut: two pages of two characters a fact and an end, and what an agent alone says between them.
+    assert 2 * (2 * sizes[-1] + 1) + len("A?.A1C?.C5.") < run.sampling.max_length
 
 
 def test_a_verdict_takes_all_seeds():
-    tuned, figures = delegated.TUNED, ("same", "longest", "lost")
+    tuned, figures = delegated.TUNED, ("same", "longer", "lost")
     runs = []
     for arm in tuned.arms:
         better = 0.4 * (arm == "delegated")

@@ -226,7 +226,6 @@ MECHANISMS: dict[str, Mechanism] = {
         3,
         start=from_lookups,
         workflow=differs("role/executor/reward").by(workflow=ONE_CONTEXT, tasks=Lookups()),
-        regularisers=above("kl/ref"),
     ),
     "coda_start": of("sft", tasks=GRADIENT.by(tasks=LookupTurns(slips=0.0))),
     "complementary_rl": of(

@@ -3,7 +3,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gimbal.environments.lookups import ALONE, PLANS, Lookups, Pages
-from gimbal.objectives import KLPenalty
 from gimbal.policies.token import Sampling
 from gimbal.recipes.core.grpo import grpo
 from gimbal.rewards.exact import ExactAnswer
@@ -19,8 +18,8 @@ def coda_peco() -> Run:
 
     Questions of two look-ups among distractors; only values come back to the planner. Start from the model of `coda_start`:
     policy.model=runs/NAME/model. One agent that looks up everything in one context: workflow="Dialogue(tool=Pages(),answers=4)"
-    tasks.mark=: with the same for held_out. Rewards for formats are left out, and an episode counts once in the loss, however often
-    it delegates. On-policy except for staleness, as grpo.
+    tasks.mark=: with the same for held_out. An episode counts once in the loss, however often it delegates. Left out: rewards for
+    formats, and a KL of .001. On-policy except for staleness, as grpo.
     """
     run = grpo()
     return replace(
@@ -30,9 +29,8 @@ def coda_peco() -> Run:
         ),
         tasks=Lookups(mark=PLANS),
         held_out=HeldOut(tasks=Lookups(mark=PLANS, seed=1, size=256), samples=1),
-        sampling=Sampling(max_length=64),
+        sampling=Sampling(max_length=128),
         rewards=(ExactAnswer(opening=";", closing=""),),
-        regularisers=(KLPenalty(coef=0.001),),
         prompts_per_step=8,
         steps=30,
     )
