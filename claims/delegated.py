@@ -10,8 +10,8 @@ ways of answering. Then RL with the outcome as reward, on pages of 9 facts: 8 qu
 outcome. *alone* looks up both keys in one context. It says what it read, too, before it goes on.
 
 **Figures.** The share of 256 held-out questions answered rightly, sampled once each, after the last step: with pages of 9 facts
-(*same*), as in training, and of 17 (*longer*); and *longer* minus *same* (*lost*, mostly below 0). The first two before RL, too, and the
-tokens sampled in training.
+(*same*), as in training, and of 17 (*longer*); and *longer* minus *same* (*lost*, mostly below 0). The first two before RL, too, and
+the tokens sampled in training.
 
 **Rule.** Each arm at the better of 5e-4 and 1e-3 by *same* of one run of seed 100, then seeds 0 to 4. An arm is above another if the
 interval of the difference over all 25 pairs of seeds (exact, 96.8 %: the third from either end) lies above 0. *Better among as many
