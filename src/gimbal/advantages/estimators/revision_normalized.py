@@ -44,7 +44,8 @@ class RevisionNormalized(AbstractAdvantage):
     Confidence: partial; both comparisons are published, and of UnityMAS-O the differences; ours: the normalisers and ``across`` 0.5.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"group_N"})
+    # It compares the rows of episodes knowingly, which is what the update asks of whoever does without ``per_episode``.
+    needs: ClassVar[frozenset[str]] = frozenset({"group_N", "episode_N"})
 
     within: float = 1.0
     across: float = 0.5
