@@ -40,6 +40,7 @@ import corrected  # noqa: E402
 import curve  # noqa: E402
 import curve_page  # noqa: E402
 import deadlines  # noqa: E402
+import delegated  # noqa: E402
 import demo  # noqa: E402
 import demo_page  # noqa: E402
 import distillation  # noqa: E402
@@ -231,6 +232,13 @@ SEEDED = {"pass@1": "pass", "at the end": "end", "groups seeded": "seeded", "of 
 }
 BRANCHES = {name: name for name in ("reward", "true", "coverage", "shared", "steps")} | {"seconds of CPU": "cpu"}
 MEMORY = {name: name for name in ("success", "context", "learner", "gap", "broken")} | {"seconds of CPU": "cpu"}
+DELEGATED = {
+    f"{name}{when}": name + key for name in delegated.PAGES for when, key in ((" before", "_before"), ("", ""))
+} | {
+    "lost": "lost",
+    "tokens": "tokens",
+    "seconds of CPU": "cpu",
+}
 ATOMS = {"held out": "held", "before": "before", "trained pairs": "trained", "seconds of CPU": "cpu"}
 RULEBOOK = {"known": "known", "reward of readers": "aware", "of the others": "unaware", "seconds of CPU": "cpu"}
 INSPECTOR = {"right": "right", "without second tries": "alone", "seconds of CPU": "cpu"}
@@ -318,6 +326,7 @@ def pages() -> dict[str, str]:
         cases_page.section(campaign.load(cases.RECORD)),
         loops_page.section(campaign.load(loops.RECORD)),
         tuned(inspector, "An inspector's reward", INSPECTOR),
+        tuned(delegated, "Look-ups that are delegated", DELEGATED),
         tuned(rulebook, "Rules that are read and then known", RULEBOOK),
         tuned(atoms, "Skills that are composed", ATOMS),
         tuned(edits, "Programs written as edits", EDITS),

@@ -31,6 +31,7 @@ from gimbal.environments.functions import Functions
 from gimbal.environments.games import Deals, Game
 from gimbal.environments.gym import Gymnasium, Registered
 from gimbal.environments.gym_text import TextGymnasiumTasks
+from gimbal.environments.lookups import Lookups, Pages, page
 from gimbal.environments.mcp import Mcp
 from gimbal.environments.minigrid import MiniGrid, MiniGridTasks
 from gimbal.environments.natural_deduction import NaturalDeduction, Theorems
@@ -275,6 +276,13 @@ CASES["NaturalDeduction"] = lambda: Conformance(
     tasks=[Theorems()[index] for index in range(12)],
     oracle=Solved(lambda task: task.columns["tactics"]),
     null=lambda task, seen: None if seen is not None else "x",
+)
+CASES["Pages"] = lambda: Conformance(
+    spec=Pages(),
+    tasks=[Lookups(hops=1)[index] for index in range(6)],
+    oracle=lambda task, seen: f"{task.prompt[0]}?" if seen is None else seen[seen.index(task.prompt[0]) + 1],
+    null=lambda task, seen: "",
+    score=lambda task, moments: float(page(task, task.prompt[0]) in [one.observation for one in moments]),
 )
 CASES["OneProgram"] = lambda: Conformance(
     spec=OneProgram(),

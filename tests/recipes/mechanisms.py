@@ -6,7 +6,18 @@ import math
 from dataclasses import replace
 
 from parts import Mechanism, Part, above, below, differs, of, varies
-from starts import from_atoms, from_judge, from_tuned, on_a_base, on_a_flow, repeated, swarm, tuned, unsolved
+from starts import (
+    from_atoms,
+    from_judge,
+    from_lookups,
+    from_tuned,
+    on_a_base,
+    on_a_flow,
+    repeated,
+    swarm,
+    tuned,
+    unsolved,
+)
 from trials import APART
 
 from gimbal import recipes
@@ -40,6 +51,7 @@ from gimbal.environments.choices import Choices
 from gimbal.environments.chores import Chores
 from gimbal.environments.gym import Gymnasium
 from gimbal.environments.hops import Hops
+from gimbal.environments.lookups import Lookups, LookupTurns, Pages
 from gimbal.environments.natural_deduction import GOAL, Theorems
 from gimbal.environments.proofreading import Proofreading
 from gimbal.environments.reasoning import ReasoningGym
@@ -112,6 +124,7 @@ BLIND = replace(recipes.function("skill_r1")().workflow, past="")  # of what cam
 BY_OUTCOME = replace(recipes.function("inspector")().workflow, residual=False)
 FLAT = replace(recipes.function("mars2")().workflow, deepest=1)
 UNEDITED = replace(recipes.function("mem_act")().workflow, edit="(never)")  # a sliding window
+ONE_CONTEXT = Dialogue(tool=Pages(), answers=4, overlap=1)
 GUARDED = recipes.function("ogsrl")().update
 OUT_OF_BOUNDS = replace(GUARDED, guard=replace(GUARDED.guard, unsafe=""), controllers={})
 THREE_TERMS = {"min_terms": 3, "max_terms": 3, "min_digits": 2, "max_digits": 2}
@@ -208,6 +221,13 @@ MECHANISMS: dict[str, Mechanism] = {
         rewards=differs("reward/mean").by(rewards=(replace(recipes.function("coda")().rewards[0], form_weight=0.0),)),
         regularisers=above("kl/ref"),
     ),
+    "coda_peco": of(
+        "grpo",
+        3,
+        start=from_lookups,
+        workflow=differs("role/executor/reward").by(workflow=ONE_CONTEXT, tasks=Lookups()),
+    ),
+    "coda_start": of("sft", tasks=GRADIENT.by(tasks=LookupTurns(slips=0.0))),
     "complementary_rl": of(
         "grpo",
         3,

@@ -55,6 +55,16 @@ def hopping() -> str:
     return _saved(trainer.learner.policy)
 
 
+@cache
+def delegating() -> str:
+    """A model after the first steps of coda_start: it delegates, and some of what it reads is right."""
+    trainer = Trainer(replace(recipes.function("coda_start")(), threads=1))
+    for _ in range(120):
+        trainer.advance()
+    trainer.close()
+    return _saved(trainer.learner.policy)
+
+
 def _saved(policy: AbstractPolicy) -> str:
     where = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, where)
@@ -92,6 +102,10 @@ def from_judge(run: Run) -> Run:
 
 def from_atoms(run: Run) -> Run:
     return replace(run, policy=replace(run.policy, model=hopping()))
+
+
+def from_lookups(run: Run) -> Run:
+    return replace(run, policy=replace(run.policy, model=delegating()))
 
 
 def repeated(run: Run) -> Run:

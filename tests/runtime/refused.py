@@ -96,6 +96,7 @@ from gimbal.workflows.agent import Agent
 from gimbal.workflows.branching import Branching
 from gimbal.workflows.case_memory import CaseMemory
 from gimbal.workflows.criteria_first import CriteriaFirst
+from gimbal.workflows.delegation import Delegation
 from gimbal.workflows.demonstrated import Demonstrated
 from gimbal.workflows.dialogue import Dialogue
 from gimbal.workflows.edited_context import EditedContext
@@ -540,14 +541,9 @@ REFUSALS = [
         {"rewards": (), "held_out": None},
     ),
     (
-        {
-            "workflow": PlanAndRepair(checks=SumStages()),
-            "rewards": (),
-            "held_out": None,
-            "advantage": RevisionNormalized(),
-        },
-        "the one before is of another role",
-        {"advantage": RevisionNormalized(across=0.0)},
+        {"workflow": Retrying(inside=Delegation()), "held_out": None},
+        "Retrying splits rows, and Delegation does not know what had been delegated",
+        {"workflow": Delegation()},
     ),
     (
         {"workflow": Inspection(reward=Digits()), "held_out": None},

@@ -86,6 +86,7 @@ def test_a_slip_is_repaired_and_a_sound_failure_gets_a_new_plan():
         "", "|1!", f"|1~working~{SLIPPED}!", "(1:answer)", "|2!",
     ]  # fmt: skip
     assert [row.scores["outcome"] for row in episode.rows] == [2 / 3, 1 / 3, 2 / 3, 1, 1]
+    assert [row.scores["before"] for row in episode.rows] == [0, 0, 1 / 3, 2 / 3, 2 / 3]
     assert episode.score == 1 and len(episode.acts) == 3 and all(row.mask_S.all() for row in episode.rows)
 
 
@@ -94,6 +95,25 @@ def test_all_plans_that_failed_are_told():
     assert episode.rows[-2].task.prompt == f"{SUM.prompt}(1:answer)(none:no plan was found in it)"
     assert [row.role for row in episode.rows] == [PLANNER, EXECUTOR, PLANNER, PLANNER, EXECUTOR]
     assert episode.score == 0 and [row.scores["outcome"] for row in episode.rows] == [2 / 3, 2 / 3, 0, 2 / 3, 2 / 3]
+    assert [row.scores["before"] for row in episode.rows] == [
+        0,
+        0,
+        2 / 3,
+        0,
+        0,
+    ]  # who hands nothing over loses what was there
+
+
+@pytest.mark.parametrize("workflow", [LOOPS, replace(LOOPS, tries=1), replace(LOOPS, replan=1.0)])
+def test_what_the_executions_gain_sums_to_the_last_share(workflow):
+    does = [SLIPPED, WRONG, SLIPPED, WRONG, SLIPPED]
+    episode = outcome(replace(workflow, attempts=5), [f"m{n}" for n in range(5)], does)
+    gained = {PLANNER: [], EXECUTOR: []}
+    for row in episode.rows:
+        gained[row.role].append(row.scores["outcome"] - row.scores["before"])
+    assert sum(gained[EXECUTOR]) == pytest.approx(1 / 3)
+    if workflow.tries == 1:  # each plan has one execution, and gains what that does
+        assert gained[PLANNER] == gained[EXECUTOR]
 
 
 def test_tries_end_the_repair_of_a_plan():
@@ -141,6 +161,9 @@ def test_rows_are_compared_within_their_role():
     place = torch.tensor([row.role == EXECUTOR for one in (solved, failed) for row in one.rows])
     torch.testing.assert_close(found[~place], expected[0])
     torch.testing.assert_close(found[place], expected[1])
+    by_turns = RevisionNormalized(within=0.0, across=1.0, ddof=0)(batch)[:, 0]
+    gained = torch.tensor([1 / 3, 2 / 3, 2 / 3, 0.0])  # of four executions, two and two
+    torch.testing.assert_close(by_turns[place], (gained - gained.mean()) / (gained.std(correction=0) + 1e-6))
 
 
 def test_checks_that_break_drop_the_attempt(monkeypatch):

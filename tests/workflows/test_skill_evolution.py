@@ -1,6 +1,7 @@
 """A skill that a policy writes, a frozen solver tries, and the policy revises: what each is asked, and what each revision is worth."""
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -110,7 +111,9 @@ def test_rows_of_a_chain_reach_the_estimator_in_order():
     # Gains: 0, 0, 1 and 1, 0, 0.
     both = RevisionNormalized(across=0.5, ddof=0)(batch)[:, 0]
     torch.testing.assert_close(both, torch.tensor([-1.5, -1, 0.5, 1.5, 1, -0.5]), atol=1e-5, rtol=0)
-    assert RevisionNormalized().report(batch) == {"outcome/0": 0.5, "outcome/1": 0.5, "outcome/2": 1.0}
+    assert RevisionNormalized().report(batch) == {
+        "outcome/0": 0.5, "outcome/1": 0.5, "outcome/2": 1.0, "gained/0": 0.5, "gained/1": 0.0, "gained/2": 0.5
+    }  # fmt: skip
 
 
 def rows(outcomes, group=0):
@@ -121,7 +124,11 @@ def rows(outcomes, group=0):
         reward_NS=torch.stack([torch.zeros(len(flat)), flat], dim=1),
         group_N=torch.full((len(flat),), group),
         episode_N=torch.tensor([number for number, one in enumerate(outcomes) for _ in one]),
-        facts={"score/outcome": flat, "score/revision": torch.tensor([g for one in outcomes for g in range(len(one))])},
+        facts={
+            "score/outcome": flat,
+            "score/before": torch.tensor([value for one in outcomes for value in (0.0, *one[:-1])]),
+            "score/revision": torch.tensor([g for one in outcomes for g in range(len(one))]),
+        },
     )
 
 
@@ -133,9 +140,18 @@ def test_across_0_is_group_normalized_of_every_revision():
         torch.testing.assert_close(found[own], GroupNormalized()(batch.select(own)))
 
 
+def test_within_0_is_group_normalized_of_what_each_revision_gained():
+    outcomes = [[0.1, 0.5, 0.5], [0.4, 0.2, 1.0], [0.9, 0.7, 0.0]]
+    found = RevisionNormalized(within=0.0, across=1.0)(rows(outcomes))
+    gained = [[b - a for a, b in pairwise((0.0, *one))] for one in outcomes]
+    assert [sum(one) for one in gained] == pytest.approx([one[-1] for one in outcomes])
+    torch.testing.assert_close(found, RevisionNormalized(across=0.0)(rows(gained)))
+
+
 def test_one_revision_is_a_multiple_of_group_normalized():
     batch = rows([[0.1], [0.4], [0.9]])
     torch.testing.assert_close(RevisionNormalized(across=0.5)(batch), 1.5 * GroupNormalized()(batch))
+    torch.testing.assert_close(RevisionNormalized(within=0.0, across=0.5)(batch), 0.5 * GroupNormalized()(batch))
 
 
 def test_equal_outcomes_of_a_revision_count_what_was_gained():
@@ -165,7 +181,7 @@ def test_settings_that_would_do_nothing_are_refused():
     ):
         with pytest.raises(ValueError, match=said):
             SkillEvolution(**wrong)
-    for across in (-1.0, float("nan")):
-        with pytest.raises(ValueError, match="0 or above"):
-            RevisionNormalized(across=across)
+    for wrong in ({"across": -1.0}, {"across": float("nan")}, {"within": -1.0}, {"within": 0.0, "across": 0.0}):
+        with pytest.raises(ValueError, match="0 or above, and not both 0"):
+            RevisionNormalized(**wrong)
     assert SkillEvolution().roles.keys() == {SOLVER}

@@ -64,14 +64,14 @@ class PlanAndExecute(AbstractWorkflow):
         return Draw(task=task, sample=attempt.sample, sampling=attempt.sampling, role=EXECUTOR)
 
 
-def check_plan(workflow: str, plan: str, wanted: str) -> None:
+def check_plan(workflow: str, plan: str, wanted: str, field: str = "plan") -> None:
     """Refuses a pattern that is none, or has no group; ``wanted`` is an example of one, and of what."""
     try:
         groups = re.compile(plan).groups
     except re.error as error:
-        raise ValueError(f"{workflow}.plan is {plan!r}, which is no regular expression: {error}") from error
+        raise ValueError(f"{workflow}.{field} is {plan!r}, which is no regular expression: {error}") from error
     if groups < 1:
-        raise ValueError(f"{workflow}.plan is {plan!r}; it must have a group, such as {wanted}")
+        raise ValueError(f"{workflow}.{field} is {plan!r}; it must have a group, such as {wanted}")
 
 
 def handed(plan: str, text: str) -> str | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from gimbal.advantages.estimators.revision_normalized import OUTCOME, REVISION, RevisionNormalized
-from gimbal.composition import REVISES, Composition, Refusal, Verdict
+from gimbal.advantages.estimators.revision_normalized import BEFORE, OUTCOME, REVISION
+from gimbal.composition import REVISES, Composition, Verdict
 from gimbal.engines.base import DRAW
 from gimbal.environments.base import AbstractEnvironmentSpec, Moment
 from gimbal.environments.games import of_one
@@ -37,8 +37,11 @@ class PlanAndRepair(AbstractWorkflow):
     {prompt} and the task's columns are filled in. ``checks`` is an environment that is begun anew for each execution, and answers
     its text with the share as reward: OneProgram, SumStages, or your own.
 
-    Its score is 1 if the goal was reached, else 0. Each row has an outcome of its own: an execution p_k, a plan the best p of its
-    executions; ``advantage=RevisionNormalized(across=0)`` compares them within the group and role. Others give all rows the score.
+    Its score is 1 if the goal was reached, else 0. Each row has an outcome of its own as well: an execution p_k, a plan the best p of
+    its executions. So the three levels of reward of UnityMAS-O (arXiv:2605.26646) are three advantages. Of the episode: GroupNormalized
+    or any other, all rows have the score. Of roles: RevisionNormalized(across=0), by outcomes within the group and role. Of turns:
+    RevisionNormalized(within=0, across=1), by what a row adds to the p of the execution before it (p_(-1) = 0); over the executions
+    that sums to the last p, and a plan with one execution adds what that does.
 
     - ``attempts`` = 1: PlanAndExecute, scored by ``checks``.
     - ``replan`` = 1, ``tries`` = ``attempts``: one plan, the repair loop alone (S_max = 1).
@@ -100,22 +103,13 @@ class PlanAndRepair(AbstractWorkflow):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from scores_itself("PlanAndRepair", whole, "what is to count as workflow.checks")
-        for part in whole.all(RevisionNormalized):
-            if part.across:
-                yield Refusal(
-                    f"RevisionNormalized.across is {part.across}, which pays for what a row gained over the one before; here the one "
-                    "before is of another role: RevisionNormalized(across=0)"
-                )
 
     def __call__(self, attempt: Attempt) -> Steps:
-        rows, acts, failures, count = list[Rollout](), list[Acted](), "", 0
+        rows, acts, failures, count, before = list[Rollout](), list[Acted](), "", 0, 0.0
         while True:
             planned, plan = yield from self.inside.planned(self._asked(attempt, failures, new=count > 0))
-            place, best, told = (
-                len(rows),
-                0.0,
-                {"plan": plan or planned.text, "tried": "", "seen": "" if plan else UNPLANNED},
-            )
+            place, best, reached = len(rows), 0.0, 0.0 if plan is None else before
+            told = {"plan": plan or planned.text, "tried": "", "seen": "" if plan else UNPLANNED}
             rows.append(planned)
             for tried in range(self.tries if plan is not None else 0):
                 template = self.repair if tried else self.inside.template
@@ -124,14 +118,14 @@ class PlanAndRepair(AbstractWorkflow):
                 if moment.error:
                     drawn = sum(one.drawn for one in (*rows, row))
                     return Drop(moment.failed, drawn=drawn, said=moment.error)
-                rows.append(_outcome(row, moment.reward))
+                rows.append(_outcome(row, moment.reward, reached))
                 acts.append(Acted(len(acts), moment.calls, moment.errors, moment.seconds))
-                best, count = max(best, moment.reward), count + 1
+                best, reached, count = max(best, moment.reward), moment.reward, count + 1
                 told |= {"tried": row.text.strip(), "seen": str(moment.observation or "").strip()}
                 if moment.reward >= self.replan or count == self.attempts:
                     break
             count += plan is None
-            rows[place] = _outcome(planned, best)
+            rows[place], before = _outcome(planned, best, before), reached
             if best >= 1 or count == self.attempts:
                 return Episode(rows=tuple(replace(row, score=float(best >= 1)) for row in rows), acts=tuple(acts))
             failures += fill(self.past, attempt.task, told)
@@ -162,5 +156,5 @@ class PlanAndRepair(AbstractWorkflow):
         return moment
 
 
-def _outcome(row: Rollout, reached: float) -> Rollout:
-    return replace(row, scores={OUTCOME: reached, REVISION: PLACES[row.role]})
+def _outcome(row: Rollout, reached: float, before: float) -> Rollout:
+    return replace(row, scores={OUTCOME: reached, BEFORE: before, REVISION: PLACES[row.role]})

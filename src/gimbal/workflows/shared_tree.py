@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from gimbal.advantages.estimators.revision_normalized import OUTCOME
-from gimbal.advantages.estimators.tree_shaped import BEFORE, PARENT, TreeShaped
+from gimbal.advantages.estimators.revision_normalized import BEFORE, OUTCOME
+from gimbal.advantages.estimators.tree_shaped import PARENT, TreeShaped
 from gimbal.composition import GROWS_TREE, Advice, Composition, Verdict
 from gimbal.ops import philox
 from gimbal.records import Drop, Episode, Group, Rollout, Task

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gimbal.advantages.estimators.revision_normalized import OUTCOME, REVISION, RevisionNormalized
+from gimbal.advantages.estimators.revision_normalized import BEFORE, OUTCOME, REVISION, RevisionNormalized
 from gimbal.composition import REVISES, Advice, Composition, Verdict
 from gimbal.engines.native import Native
 from gimbal.policies.token import CausalLM
@@ -89,8 +89,8 @@ class SkillEvolution(AbstractWorkflow):
             skill = row.text.strip()
             told = asked_by(self.solve, attempt.task, {"skill": skill})
             tries = yield [Ask(role=SOLVER, task=told, sampling=attempt.sampling) for _ in range(self.tries)]
-            outcome = self._outcome(attempt, tries)
-            rows.append(replace(row, scores={OUTCOME: outcome, REVISION: float(number)}))
+            before, outcome = outcome, self._outcome(attempt, tries)
+            rows.append(replace(row, scores={OUTCOME: outcome, BEFORE: before, REVISION: float(number)}))
             if not math.isfinite(outcome):
                 return Drop("unscored", drawn=sum(row.drawn for row in rows))
             answers = "\n".join(one.text.strip() for one in tries)

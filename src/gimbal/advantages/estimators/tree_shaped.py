@@ -12,11 +12,11 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.advantages.base import AbstractAdvantage
-from gimbal.advantages.estimators.revision_normalized import OUTCOME
+from gimbal.advantages.estimators.revision_normalized import BEFORE, OUTCOME
 from gimbal.composition import GROWS_TREE, Composition, Refusal, Verdict
 from gimbal.records import TrainBatch
 
-PARENT, BEFORE = "parent", "before"  # which node of its tree a row refines, -1 for none, and that node's outcome
+PARENT = "parent"  # which node of its tree a row refines, -1 for none; what came before the row is that node's outcome
 
 
 @dataclass(frozen=True, kw_only=True)
