@@ -87,6 +87,7 @@ WORLDS = {
         "pushed_pendulum",
         "risky_point",
         "spring_wall",
+        "sticky_point",
         "tabular",
     )
 }

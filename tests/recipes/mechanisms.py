@@ -34,6 +34,7 @@ from gimbal.dataflow.replay.recent import Recent
 from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.engines.denoising import Denoising
+from gimbal.engines.early_stop import EarlyStop
 from gimbal.engines.native import Native
 from gimbal.environments.alternating import Alternating
 from gimbal.environments.choices import Choices
@@ -903,6 +904,14 @@ MECHANISMS: dict[str, Mechanism] = {
         policy=above("steer/size").by(policy=replace(recipes.function("dsrl")().policy, reach=1e-3)),
         update=above("latent/error").by(update=replace(recipes.function("dsrl")().update, gamma=0.0)),
         policy__update=above("steer/size"),
+    ),
+    "least": of(
+        "sac",
+        8,
+        seed=1,
+        sooner={**FEW, EarlyStop: {"warmup": 0, "after": 1, "fewest": 1, "spared": 0.0, "coefficient": 1.0}},
+        start=lambda run: replace(run, sampling=replace(run.sampling, max_length=10)),
+        early_stop=above("reward/stopped/mean").by(engine=replace(recipes.function("least")().engine, early_stop=None)),
     ),
     "bresa": of(
         "sac",
