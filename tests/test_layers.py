@@ -76,6 +76,7 @@ WORLDS = {
         "coop_line",
         "hidden_cart",
         "coupled_bandit",
+        "docking",
         "gym_text",
         "held",
         "hypergrid",

@@ -80,7 +80,7 @@ RULE = EarlyStop(warmup=100, after=3, fewest=2, window=6, spared=0.3, gamma=0.9,
 def test_episodes_end_where_the_rule_says_by_what_came_before():
     """An independent account, of one environment in segments: values of the policy's own judge, medians by sorting."""
     policy, _ = made(RULE)
-    past, worths, errors, total, seen = [], [], [], 0, {False: 0, True: 0}
+    past, worths, errors, total, seen, paid = [], [], [], 0, {False: 0, True: 0}, 0.0
     for index, row in enumerate(rows_of(RULE, slots=1)):
         steps = row.decisions
         if not worths:

@@ -29,7 +29,7 @@ from gimbal.ops.correlated import correlated
 from gimbal.ops.deadline import DESK, Call
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.control import AbstractControlPolicy, Steps, StepSampling
-from gimbal.policies.squashed import SquashedGaussian, SquashedGaussianPolicy
+from gimbal.policies.squashed import SquashedGaussianPolicy
 from gimbal.records import Drop, Episode, Rollout, Task
 
 ENDS = ("terminated", "truncated")  # of an episode

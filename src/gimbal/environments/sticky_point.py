@@ -14,9 +14,9 @@ RADIUS = 0.17  # of each
 
 
 class StickyPoint(gymnasium.Env):
-    """A point walks home to (0, 0), by a tenth of an action a step. A step costs its distance from home and .1 more. Whoever ends a step
-    in a marsh, one of four discs of radius .17, stays there until the episode ends, whatever it does. It starts at places around (.6,
-    1.1), ends at home, and is cut off after 100 steps.
+    """A point walks home to (0, 0), by a tenth of an action a step. A step costs its distance from home and .1 more. Whoever ends a
+    step in a marsh, one of four discs of radius .17, stays there until the episode ends, whatever it does. It starts at places around
+    (.6, 1.1), ends at home, and is cut off after 100 steps.
 
     Observed: the place. ``begin`` (an option of ``reset``) is where it starts.
     """

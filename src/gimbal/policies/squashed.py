@@ -135,9 +135,10 @@ class SquashedGaussian(AbstractBoundedSpec):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
         if self.judges and not whole.doing(TELLS_WORTH):
+            name = type(whole.run.learns).__name__
             yield Refusal(
-                f"policy.judges is {self.judges} networks of a critic that travel with the policy, and {type(whole.run.learns).__name__} "
-                "brings it none: set policy.judges=0, or begin with sac"
+                f"policy.judges is {self.judges} networks of a critic that travel with the policy, and {name} brings it none: set "
+                "policy.judges=0, or begin with sac"
             )
 
     def load(self, seed: int = 0) -> SquashedGaussianPolicy:
