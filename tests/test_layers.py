@@ -90,6 +90,7 @@ WORLDS = {
         "spring_wall",
         "sticky_point",
         "tabular",
+        "there_and_back",
     )
 }
 FILES = sorted(SOURCE.rglob("*.py"))

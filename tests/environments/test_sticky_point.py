@@ -21,7 +21,7 @@ def world_at(place):
 
 @pytest.mark.parametrize("marsh", MARSHES)
 def test_who_ends_a_step_in_a_marsh_stays_to_the_end(marsh):
-    world = world_at(marsh + [0.0, RADIUS + STRIDE / 2])
+    world = world_at((marsh[0], marsh[1] + RADIUS + STRIDE / 2))
     place, reward, home, cut, info = world.step(np.array([0.0, -1.0]))
     assert world.stuck and not home and not cut and info == {"is_success": False}
     assert reward == pytest.approx(-np.linalg.norm(place) - 0.1, abs=1e-6)

@@ -73,7 +73,7 @@ class LiveEpisode:
         self.rewards.append(moment.reward)
         self.observations.append(moment.observation)
         self.stream.actions.append(done_A)
-        self.stream.observation = moment.observation
+        self.stream.observation = moment.left
         self.stream.earned += moment.reward
         self.stream.success = moment.success
         if moment.cost is not None:
@@ -83,7 +83,7 @@ class LiveEpisode:
             self.stream.trace.reward = moment.reward
         if moment.terminated:
             return "terminated"
-        if moment.truncated or len(self.stream.actions) == self.request.sampling.max_length:
+        if moment.truncated or len(self.stream.actions) >= self.request.sampling.max_length:
             return "truncated"
         if last:
             assert self.stream.trace is not None
@@ -202,8 +202,11 @@ class EpisodeEngine(AbstractEngine):
                 if self._reflection is not None and stop in ENDS and play.stream.trace is not None:
                     self._reflection.past.append(play.stream.trace)
                 finished.append(Finished.of(play.request.key, play.rollout(stop)))
+                goes_on = moment.begins is not None and play.stream.length < play.request.sampling.max_length
+                if goes_on:
+                    play.stream.anew()
                 # What proves the delivery trains nobody, so the first episode does not go on from it.
-                self._leave(play, paused=stop == "paused" and play.request.group >= 0)
+                self._leave(play, paused=(stop == "paused" or goes_on) and play.request.group >= 0)
             else:
                 going.append(play)
         self._live = going
@@ -307,9 +310,8 @@ class EpisodeEngine(AbstractEngine):
             stream, moments = self._replayed(saved["stream"])
             begun = len(stream.actions) - len(saved["versions"])
             play = self._play(saved["request"], replace(stream, actions=stream.actions[:begun]))
-            play.observations[0] = moments[begun].observation
-            play.stream.earned = sum(moment.reward for moment in moments[1 : begun + 1])
-            play.stream.cost = _cost(moments[1 : begun + 1])
+            play.observations[0] = moments[begun].left
+            play.stream.earned, play.stream.cost = _so_far(moments[1 : begun + 1])
             done, drawn = stream.actions[begun:], saved.get("drawn", stream.actions[begun:])
             rest = zip(drawn, done, saved["behavior"], saved["versions"], moments[begun + 1 :], strict=True)
             for entered in rest:
@@ -317,7 +319,7 @@ class EpisodeEngine(AbstractEngine):
             self._live.append(play)
         for saved in state["paused"]:
             stream, moments = self._replayed(saved)
-            stream.earned, stream.cost = sum(moment.reward for moment in moments), _cost(moments)
+            stream.earned, stream.cost = _so_far(moments)
             self._paused.append(stream)
 
     def _replayed(self, saved: Mapping[str, Any]) -> tuple[Play, list[Moment]]:
@@ -335,7 +337,7 @@ class EpisodeEngine(AbstractEngine):
         stream.actions = list(saved["actions"])
         stream.noise_A = saved["noise"]
         stream.trace = None if saved.get("trace") is None else Trace(**saved["trace"])
-        stream.observation = moments[-1].observation
+        stream.observation = moments[-1].left
         if stream.observation.tolist() != saved["observation"]:
             raise ValueError(
                 f"{task.id} does not come back to the same observation when its seed and actions are "
@@ -390,15 +392,18 @@ class EpisodeEngine(AbstractEngine):
         return error or Play(environment=environment, task=task, seed=seed, observation=seen[0])
 
 
-def _cost(moments: Sequence[Moment]) -> float | None:
-    """Of all of them, in their order, as it was added up; None where none says any."""
-    said = [moment.cost for moment in moments if moment.cost is not None]
-    return sum(said) if said else None
+def _so_far(moments: Sequence[Moment]) -> tuple[float, float | None]:
+    """What the episode that is at play has earned and cost, in their order, as it was added up; no cost where none says any."""
+    begun = max((place for place, moment in enumerate(moments, 1) if moment.begins is not None), default=0)
+    said = [moment.cost for moment in moments[begun:] if moment.cost is not None]
+    return sum((moment.reward for moment in moments[begun:]), 0.0), sum(said) if said else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Episodes(AbstractEngineSpec):
     """``slots`` environments in parallel; ``dtype`` is that of the sampler's copy of the policy.
+
+    An environment that goes on by itself where an episode ends (``info["begins"]``) is not reset: the next request has what follows.
 
     A rollout is a whole episode. With ``segment`` above 0 it is at most that many steps of one, and the next rollout continues from
     there, so a learner step never waits for an episode's end. ``sampling.max_length`` limits the episode in both cases.

@@ -19,7 +19,8 @@ from gimbal.records import Task
 
 @dataclass(kw_only=True)
 class Play:
-    """An episode in progress: the task and seed it was reset with, and its history."""
+    """An episode in progress, or several on end where the environment goes on by itself: the task and seed it was reset with, and its
+    history since."""
 
     environment: Environment
     task: Task
@@ -27,10 +28,20 @@ class Play:
     observation: np.ndarray  # the present one
     actions: list[Tensor] = field(default_factory=list)  # as the environment was given them
     noise_A: Tensor | None = None  # of the last action before the row that goes on, or will go on; none at its start
-    earned: float = 0.0
-    cost: float | None = None  # so far
+    earned: float = 0.0  # so far in the episode
+    cost: float | None = None  # the same
     success: bool | None = None  # of the last step
     trace: Trace | None = None  # by which it may be cut off early
+
+    @property
+    def length(self) -> int:
+        """Steps since the environment was reset."""
+        return len(self.actions)
+
+    def anew(self) -> None:
+        """The next episode begins, without a reset."""
+        self.earned, self.cost, self.success = 0.0, None, None
+        self.trace = None if self.trace is None else Trace(spared=self.trace.spared)
 
     def state_dict(self) -> dict[str, Any]:
         """Environments do not travel: their seed and the actions so far bring one to the same state."""

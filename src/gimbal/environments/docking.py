@@ -17,8 +17,8 @@ class Docking(gymnasium.Env):
     """A point in [-1, 1]^2 moves by at most ``STEP`` a step in either direction. It begins on the left, and its dock is on the right. A
     step that ends within ``radius`` of the dock pays 1, any other nothing. Nothing ends, and it is cut off after 40 steps.
 
-    Observed by gymnasium's convention of goals: ``observation`` (the last step), ``achieved_goal`` (the place) and ``desired_goal`` (the
-    dock).
+    Observed by gymnasium's convention of goals: ``observation`` (the last step), ``achieved_goal`` (the place) and ``desired_goal``
+    (the dock).
     """
 
     longest: ClassVar[int] = 40

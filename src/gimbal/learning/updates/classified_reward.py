@@ -38,16 +38,15 @@ class ClassifiedReward(AbstractAround):
         classifier    sum w (softplus(-g(s)) + softplus(g(n))),   n = o' in a share ``online`` of the steps, else a recorded failure
         inside        its losses, with r = 1 where g(o') > 0, else 0, by the classifier as the learner step began
 
-    s and f are drawn anew for each step, any as likely as any other. A classifier that has seen the recorded failures alone says what it
-    likes of all other places, and the policy finds those that it is wrong about: as failures they are unlearned. Real successes among
-    them do no harm as long as the policy is at fewer of them than the examples are: there g is the logarithm of how much denser the
-    examples are.
+    s and f are drawn anew for each step, any as likely as any other. A classifier that has seen the recorded failures alone may say
+    anything of other places, and the policy finds those that it is wrong about: as failures they are unlearned. Real successes among
+    them do no harm as long as they are less dense there than the examples are: g is the logarithm of how much denser the examples are.
 
     - ``online`` = 0: a classifier of the recorded observations alone, as SERL's by default.
     - g above 0 at the goal alone: ``inside`` on a reward of 1 at the goal.
 
-    ``classifier/paid`` is the share of the steps that came in which were paid, ``classifier/success`` and ``classifier/failure`` the mean
-    probabilities of success of both kinds of examples. An environment's own ends stay ends. Observations are vectors: no camera.
+    ``classifier/paid`` is the share of the steps that came in which were paid, ``classifier/success`` and ``classifier/failure`` the
+    mean probabilities of success of both kinds of examples. An environment's own ends stay ends. Observations are vectors: no camera.
 
     Ours: all sizes, one move of the classifier with each of the critic. Left out: SERL's picture features, mixup and label smoothing.
 

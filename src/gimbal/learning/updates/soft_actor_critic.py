@@ -205,7 +205,8 @@ class SoftActorCritic(AbstractOffPolicy):
         if wanted != critic:
             yield Refusal(
                 f"policy.judges is {policy.judges}: so many networks of the critic travel with the policy, in its sizes, and the "
-                f"critic is {critic}: let it have the policy's hidden and bound, members={policy.judges}, and neither layer_norm nor blocks"
+                f"critic is {critic}: let it have the policy's hidden and bound, members={policy.judges}, and neither layer_norm nor "
+                "blocks"
             )
 
     def begun(self, models: Models) -> None:
