@@ -1,6 +1,7 @@
 """Environments that go on by themselves where an episode ends: the engine never resets them, and resumes them to the same bits."""
 
 import pickle
+from itertools import pairwise
 
 import pytest
 import torch
@@ -43,7 +44,7 @@ def rows_of(segment, count=12, resumed_at=(), most=10**6, slots=1):
 def test_a_way_begins_where_the_one_before_it_ended(segment):
     rows = rows_of(segment)
     turned = 0
-    for one, other in zip(rows, rows[1:], strict=False):
+    for one, other in pairwise(rows):
         end_O, begin_O = one.decisions.final_NO[0], other.decisions.observation_NSO[0, 0]
         assert torch.equal(end_O[ACHIEVED], begin_O[ACHIEVED])
         ended = one.stop in ("terminated", "truncated")

@@ -905,6 +905,25 @@ MECHANISMS: dict[str, Mechanism] = {
         update=above("latent/error").by(update=replace(recipes.function("dsrl")().update, gamma=0.0)),
         policy__update=above("steer/size"),
     ),
+    "serl": of(
+        "rlpd",
+        3,
+        sooner=FEW,
+        update=differs("q/target").by(update=recipes.function("serl")().update.inside),
+        online=differs("classifier/failure").by(update=replace(recipes.function("serl")().update, online=0.0)),
+        store=above("replay/prior").by(store=replace(recipes.function("serl")().store, share=0.0, **FEW[Transitions])),
+    ),
+    "there_and_back": of(
+        "her",
+        3,
+        sooner=FEW,
+        tasks=differs("q/mean").by(
+            tasks=Gymnasium(environment="gimbal.environments.there_and_back:docking_resets", seed=1)
+        ),
+        store=above("replay/relabelled").by(
+            store=replace(recipes.function("her")().store, hindsight=None, **FEW[Transitions])
+        ),
+    ),
     "least": of(
         "sac",
         8,

@@ -53,6 +53,7 @@ from gimbal.learning.updates.synthetic_replay import SyntheticReplay
 from gimbal.objectives import Reinforce, TruncatedWeight
 from gimbal.objectives.base import AbstractMask
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
+from gimbal.objectives.surrogates.joints_clipped import JointsClipped
 from gimbal.objectives.surrogates.total_ratio_weight import TotalRatioWeight
 from gimbal.objectives.surrogates.turn_sweep import TurnSweep
 from gimbal.policies.control import CONFIG
@@ -339,6 +340,9 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     ),
     r"travel with the policy, and BehaviorCloning brings it none: set policy\.judges=0": replace(
         gcsl(), policy=replace(gcsl().policy, judges=2)
+    ),
+    r"as the update begins, and Behavior is another anchor: set anchor='Recompute": replace(
+        pendulum(), objective=JointsClipped(), anchor=Behavior()
     ),
     r"update\.price prices single steps.*set store\.n=1": replace(sac_lagrangian(), store=Transitions(n=3)),
     "Dyna learns from steps of its own making too, which tell no cost.*begin with sac_lagrangian": replace(
