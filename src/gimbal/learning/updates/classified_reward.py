@@ -20,7 +20,7 @@ from gimbal.learning.updates.base import Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.model_learning import single_steps
 from gimbal.learning.updates.off_policy import counted_of, means, steps_of, summed
 from gimbal.ops import stable_hash
-from gimbal.policies.control import filled, relu_mlp
+from gimbal.policies.control import AbstractControlPolicy, filled, relu_mlp
 from gimbal.records import TrainBatch
 
 CLASSIFIER = "classifier"
@@ -95,7 +95,7 @@ class ClassifiedReward(AbstractAround):
     @torch.no_grad()
     def succeeds(self, models: Models, seen_NSO: Float[Tensor, "N S O"]) -> Bool[Tensor, "N S"]:
         """What is paid for."""
-        return models[CLASSIFIER](models.policy.normal(seen_NSO.to(models.device)))[..., 0] > 0
+        return models[CLASSIFIER](_acting(models).normal(seen_NSO.to(models.device)))[..., 0] > 0
 
     def _drawn(self, models: Models, batch: TrainBatch) -> dict[str, Tensor]:
         """An example of each kind for each row."""
@@ -113,7 +113,7 @@ class ClassifiedReward(AbstractAround):
         return self.inside.survey(models, minibatch)
 
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
-        counted, normal = counted_of(batch), models.policy.normal
+        counted, normal = counted_of(batch), _acting(models).normal
         weight_K = counted(batch.facts["weight"])
         good_K, bad_K = (models[CLASSIFIER](normal(counted(batch.facts[name])))[:, 0] for name in (SUCCESS, FAILURE))
         loss_K = nn.functional.softplus(-good_K) + nn.functional.softplus(bad_K)
@@ -121,3 +121,9 @@ class ClassifiedReward(AbstractAround):
         told = means(weight_K, {f"{CLASSIFIER}/{name}": x_K for name, x_K in said.items()})
         yield Loss(of=(CLASSIFIER,), value=summed(weight_K, loss_K), metrics=told)
         yield from self.inside.losses(models, batch)
+
+
+def _acting(models: Models) -> AbstractControlPolicy:
+    policy = models.policy
+    assert isinstance(policy, AbstractControlPolicy), type(policy)
+    return policy
