@@ -24,6 +24,8 @@ Written before its runs, after single pilots of seed 100, 1e-3 and 1,600 steps: 
 *recorded* (which paid all ten steps of the last segment), 13.3 by the environment's own reward. A third arm, by that reward, was taken
 out for time after the four tuning runs of these two and before any run of its own had ended: what a learned reward costs is not asked.
 
+Seen after the runs: one seed of *online* has 0, whose policy docks as it is sampled and not by its mode.
+
     python claims/classified.py       # goes on from claims/classified.json; about five minutes of one idle core
 """
 
