@@ -120,7 +120,7 @@ def test_places_that_look_like_successes_are_unlearned_where_the_policy_is():
             facts = {**batch.facts, SUCCESS: middle} | ({FAILURE: left} if not online else {})
             learner.step(replace(batch, facts=facts))
         right = learner.models[CLASSIFIER](torch.tensor([[3.0, 0.0, 0.0], [0.0, 0.0, 0.0]]))[:, 0]
-        assert (float(right[0]) > 0) == (online == 0.0) and float(right[1]) > 0
+        assert bool(right[0] > 0) == (online == 0.0) and bool(right[1] > 0)
 
 
 @pytest.mark.parametrize("wrong", [{"online": -0.1}, {"online": 1.1}, {"classifier_learning_rate": math.inf}])
