@@ -28,6 +28,7 @@ import campaign  # noqa: E402
 import carried  # noqa: E402
 import cases  # noqa: E402
 import cases_page  # noqa: E402
+import classified  # noqa: E402
 import closed_form  # noqa: E402
 import closed_form_page  # noqa: E402
 import collected  # noqa: E402
@@ -50,6 +51,7 @@ import drafter  # noqa: E402
 import drafter_page  # noqa: E402
 import drafts  # noqa: E402
 import drift  # noqa: E402
+import early  # noqa: E402
 import echo  # noqa: E402
 import echo_page  # noqa: E402
 import edits  # noqa: E402
@@ -276,6 +278,8 @@ ATTACKED = {name: name for name in ("known", "unseen", "switching", "best")} | {
 HIJACKED = {name: name for name in ("short", "shortest", "longest")} | {"seconds of CPU": "cpu"}
 BUGGED = {name: name for name in ("triggers", "hits", "bugs")} | {"seconds of CPU": "cpu"}
 REFLEX = {name: name for name in ("return", "whole", "safe", "acted", "price")} | {"seconds of CPU": "cpu"}
+EARLY = {name: name for name in ("return", "success", "last", "stuck", "stopped")} | {"seconds of CPU": "cpu"}
+CLASSIFIED = {name: name for name in ("return", "success", "paid", "docked")} | {"seconds of CPU": "cpu"}
 STAC = {name: name for name in ("return", "inside", "bias", "deviation")} | {"seconds of CPU": "cpu"}
 PRICED = {name: name for name in ("return", "cost", "price", "out")} | {"seconds of CPU": "cpu"}
 REGRET = {name: name for name in ("regret", "slope", "late", "last")} | {"seconds of CPU": "cpu"}
@@ -386,6 +390,8 @@ def pages() -> dict[str, str]:
         tuned(hijacked, "An attacker of bounded control", HIJACKED),
         tuned(bugs, "A red team that values what chance finds", BUGGED),
         tuned(reflex, "A reflex between decisions", REFLEX),
+        tuned(early, "Episodes that are not worth finishing", EARLY),
+        tuned(classified, "A reward by a classifier of successes", CLASSIFIED),
         tuned(stac, "A critic that knows how much is chance", STAC),
         tuned(priced, "A price that moves towards a limit", PRICED),
         tuned(regret, "How regret grows on tables", REGRET),

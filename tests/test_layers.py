@@ -76,6 +76,7 @@ WORLDS = {
         "coop_line",
         "hidden_cart",
         "coupled_bandit",
+        "docking",
         "gym_text",
         "held",
         "hypergrid",
@@ -89,7 +90,9 @@ WORLDS = {
         "pushed_pendulum",
         "risky_point",
         "spring_wall",
+        "sticky_point",
         "tabular",
+        "there_and_back",
     )
 }
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -81,6 +81,8 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
     mask_NS[0, 2] = False
     logprob_NS = -draw().abs()
     of_steps = torch.Generator().manual_seed(seed)
+    of_joints = torch.Generator().manual_seed(seed + 1)
+    each_NSA = torch.randn(n, s, 2, generator=of_joints).to(dtype)
     mean_NSD, reference_NSD = torch.randn(2, n, s, 3, generator=of_steps).to(dtype)
     return logprob_NS, TrainBatch(
         mask_NS=mask_NS,
@@ -120,6 +122,8 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
             "step_variance_NS": torch.rand(n, s, generator=g).to(dtype),
             "logprob_NSV": torch.randn(n, s, 3, generator=g).log_softmax(-1).to(dtype),
             "reference/logprob_NSV": torch.randn(n, s, 3, generator=g).log_softmax(-1).to(dtype),
+            "logprob_NSA": each_NSA,
+            "proximal/logprob_NSA": each_NSA + 0.2 * torch.randn(n, s, 2, generator=of_joints).to(dtype),
             "mean_NSD": mean_NSD,
             "reference/mean_NSD": reference_NSD,
             "velocity_NSD": mean_NSD,
@@ -131,7 +135,9 @@ def batch(n=6, s=5, seed=0, dtype=torch.float32):
             "exposed_NS": -torch.rand(n, s, generator=of_steps).to(dtype),
             "cost/after": torch.rand(n, s, generator=of_steps).to(dtype),
         },
-        live=frozenset({"exposed_NS", "logprob_NSV", "mean_NSD", "shift_NSD", "staggered_NS", "velocity_NSD"}),
+        live=frozenset(
+            {"exposed_NS", "logprob_NSA", "logprob_NSV", "mean_NSD", "shift_NSD", "staggered_NS", "velocity_NSD"}
+        ),
         value_NSM=torch.stack([draw(), draw()], -1),
         new_value_NSM=torch.stack([draw(), draw()], -1),
     )

@@ -45,6 +45,7 @@ from gimbal.dataflow.replay.recent import Recent
 from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.engines.denoising import Denoising
+from gimbal.engines.early_stop import EarlyStop
 from gimbal.engines.native import Native
 from gimbal.environments.alternating import Alternating
 from gimbal.environments.choices import Choices
@@ -933,6 +934,33 @@ MECHANISMS: dict[str, Mechanism] = {
         policy=above("steer/size").by(policy=replace(recipes.function("dsrl")().policy, reach=1e-3)),
         update=above("latent/error").by(update=replace(recipes.function("dsrl")().update, gamma=0.0)),
         policy__update=above("steer/size"),
+    ),
+    "serl": of(
+        "rlpd",
+        3,
+        sooner=FEW,
+        update=differs("q/target").by(update=recipes.function("serl")().update.inside),
+        online=differs("classifier/failure").by(update=replace(recipes.function("serl")().update, online=0.0)),
+        store=above("replay/prior").by(store=replace(recipes.function("serl")().store, share=0.0, **FEW[Transitions])),
+    ),
+    "there_and_back": of(
+        "her",
+        3,
+        sooner=FEW,
+        tasks=differs("q/mean").by(
+            tasks=Gymnasium(environment="gimbal.environments.there_and_back:docking_resets", seed=1)
+        ),
+        store=above("replay/relabelled").by(
+            store=replace(recipes.function("her")().store, hindsight=None, **FEW[Transitions])
+        ),
+    ),
+    "least": of(
+        "sac",
+        8,
+        seed=1,
+        sooner={**FEW, EarlyStop: {"warmup": 0, "after": 1, "fewest": 1, "spared": 0.0, "coefficient": 1.0}},
+        start=lambda run: replace(run, sampling=replace(run.sampling, max_length=10)),
+        early_stop=above("reward/stopped/mean").by(engine=replace(recipes.function("least")().engine, early_stop=None)),
     ),
     "bresa": of(
         "sac",

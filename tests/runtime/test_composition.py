@@ -53,6 +53,7 @@ from gimbal.learning.updates.synthetic_replay import SyntheticReplay
 from gimbal.objectives import Reinforce, TruncatedWeight
 from gimbal.objectives.base import AbstractMask
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
+from gimbal.objectives.surrogates.joints_clipped import JointsClipped
 from gimbal.objectives.surrogates.total_ratio_weight import TotalRatioWeight
 from gimbal.objectives.surrogates.turn_sweep import TurnSweep
 from gimbal.policies.control import CONFIG
@@ -71,6 +72,7 @@ from gimbal.recipes.papers.control.gcsl import gcsl
 from gimbal.recipes.papers.control.gorl import gorl
 from gimbal.recipes.papers.control.h_infinity import h_infinity
 from gimbal.recipes.papers.control.her import her
+from gimbal.recipes.papers.control.least import least
 from gimbal.recipes.papers.control.mbpo import mbpo
 from gimbal.recipes.papers.control.pde_refiner import pde_refiner
 from gimbal.recipes.papers.control.pendulum import pendulum
@@ -325,6 +327,24 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     ),
     r"what a reflex reads, and SquashedGaussian has none: policy='Reflexive": replace(bresa(), policy=sac().policy),
     "reads a learned risk, and SoftActorCritic learns none: begin with bresa": replace(bresa(), update=sac().update),
+    r"travels with the policy, and SquashedGaussian carries none: .* set policy\.judges=2": replace(
+        least(), policy=replace(least().policy, judges=0)
+    ),
+    r"EarlyStop\.gamma is 0\.95, .* update's is 0\.9: set both alike": replace(
+        least(), update=replace(least().update, gamma=0.9)
+    ),
+    r"EarlyStop would cut the episodes of the evaluation off: set held_out\.engine": replace(
+        least(), held_out=replace(least().held_out, engine=None)
+    ),
+    r"the critic is ActionValues\(.*members=10.*: let it have .* members=2, and neither layer_norm": replace(
+        least(), update=replace(least().update, critic=replace(least().update.critic, members=10))
+    ),
+    r"travel with the policy, and BehaviorCloning brings it none: set policy\.judges=0": replace(
+        gcsl(), policy=replace(gcsl().policy, judges=2)
+    ),
+    r"as the update begins, and Behavior is another anchor: set anchor='Recompute": replace(
+        pendulum(), objective=JointsClipped(), anchor=Behavior()
+    ),
     r"update\.price prices single steps.*set store\.n=1": replace(sac_lagrangian(), store=Transitions(n=3)),
     "Dyna learns from steps of its own making too, which tell no cost.*begin with sac_lagrangian": replace(
         mbpo(), update=replace(mbpo().update, inside=replace(mbpo().update.inside, price=PricedCost()))

@@ -15,9 +15,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.composition import Composition, Refusal, Verdict
-from gimbal.config.own import raised
 from gimbal.dataflow.replay.hindsight import Hindsight
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots
+from gimbal.engines.early_stop import EarlyStop, Reflection, Trace
+from gimbal.engines.plays import Play, broke, one_step, several_steps
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Reading, fingerprints, tensors
 from gimbal.environments.base import Moment
@@ -25,9 +26,10 @@ from gimbal.environments.gym import Environment, Registered
 from gimbal.environments.minari import Minari
 from gimbal.ops import philox
 from gimbal.ops.correlated import correlated
-from gimbal.ops.deadline import DESK, Call, Hung, Late
+from gimbal.ops.deadline import DESK, Call
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.control import AbstractControlPolicy, Steps, StepSampling
+from gimbal.policies.squashed import SquashedGaussianPolicy
 from gimbal.records import Drop, Episode, Rollout, Task
 
 ENDS = ("terminated", "truncated")  # of an episode
@@ -35,32 +37,8 @@ SUCCESS = (
     "success"  # in a rollout's scores at an episode's end: whether its goal is reached, where its environment says so
 )
 RETURN = "return"  # in a rollout's scores, where it is the last segment of an episode: what all of that earned
+STOPPED = "stopped"  # in a rollout's scores at an episode's end: whether it was cut off early, where any may be
 COST = "cost"  # in a rollout's scores at an episode's end: what all of it cost, where its environment says so
-
-
-@dataclass(kw_only=True)
-class Play:
-    """An episode in progress: the task and seed it was reset with, and its history."""
-
-    environment: Environment
-    task: Task
-    seed: int
-    observation: np.ndarray  # the present one
-    actions: list[Tensor] = field(default_factory=list)  # as the environment was given them
-    noise_A: Tensor | None = None  # of the last action before the row that goes on, or will go on; none at its start
-    earned: float = 0.0
-    cost: float | None = None  # so far
-    success: bool | None = None  # of the last step
-
-    def state_dict(self) -> dict[str, Any]:
-        """Environments do not travel: their seed and the actions so far bring one to the same state."""
-        return {
-            "task": self.task,
-            "seed": self.seed,
-            "actions": [action_A.clone() for action_A in self.actions],  # each is a view of a whole step's
-            "observation": self.observation.tolist(),
-            "noise": self.noise_A,
-        }
 
 
 @dataclass(kw_only=True)
@@ -85,23 +63,31 @@ class LiveEpisode:
     def length(self) -> int:
         return len(self.actions)
 
-    def take(self, action_A: Tensor, done_A: Tensor, behavior: float, version: int, moment: Moment) -> str:
-        """Enter one action, what was done, and what it was answered. What ended the row, or ''."""
+    def take(
+        self, action_A: Tensor, done_A: Tensor, behavior: float, version: int, moment: Moment, last: bool = False
+    ) -> str:
+        """Enter one action, what was done, and what it was answered; ``last``: it is not worth going on. What ended the row, or ''."""
         self.actions.append(action_A)
         self.behavior.append(behavior)
         self.versions.append(version)
         self.rewards.append(moment.reward)
         self.observations.append(moment.observation)
         self.stream.actions.append(done_A)
-        self.stream.observation = moment.observation
+        self.stream.observation = moment.left
         self.stream.earned += moment.reward
         self.stream.success = moment.success
         if moment.cost is not None:
             self.costs.append(moment.cost)
             self.stream.cost = (self.stream.cost or 0.0) + moment.cost
+        if self.stream.trace is not None:
+            self.stream.trace.reward = moment.reward
         if moment.terminated:
             return "terminated"
-        if moment.truncated or len(self.stream.actions) == self.request.sampling.max_length:
+        if moment.truncated or len(self.stream.actions) >= self.request.sampling.max_length:
+            return "truncated"
+        if last:
+            assert self.stream.trace is not None
+            self.stream.trace.stopped = True
             return "truncated"
         return "paused" if self.length == self.segment else ""
 
@@ -141,7 +127,9 @@ class LiveEpisode:
         """Of a whole episode that ends here."""
         said = {} if self.stream.success is None else {SUCCESS: float(self.stream.success)}
         said |= {} if self.stream.cost is None else {COST: self.stream.cost}
-        return said | ({RETURN: self.stream.earned} if self.segment else {})
+        trace = self.stream.trace
+        said |= {RETURN: self.stream.earned} if self.segment and (trace is None or not trace.stopped) else {}
+        return said | ({} if trace is None else {STOPPED: float(trace.stopped)})
 
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}  # mean |log-prob gap| that the sampler's precision explains
@@ -157,6 +145,7 @@ class EpisodeEngine(AbstractEngine):
         self._form = Form(dtype=dtype)
         self._slots, self._deadline, self._segment = spec.slots, spec.deadline, spec.segment
         self._correlation = spec.correlation
+        self._reflection = None if spec.early_stop is None else Reflection(spec.early_stop)
         self._tolerance = TOLERANCE[dtype]
         self._version = -1
         self._temperature: tuple[list[float], Tensor] = [], torch.zeros(0)
@@ -203,20 +192,34 @@ class EpisodeEngine(AbstractEngine):
             self._temperatures(),
         )
         going: list[LiveEpisode] = []
-        done_BA = self._policy.done(seen_BO, action_BA)
+        done_BA, last_B = self._policy.done(seen_BO, action_BA), self._last(seen_BO, action_BA)
         moments = self._act([play.stream for play in self._live], done_BA)
-        answered = zip(self._live, action_BA, done_BA, behavior_B.tolist(), moments, strict=True)
-        for play, action_A, done_A, behavior, moment in answered:
+        answered = zip(self._live, action_BA, done_BA, behavior_B.tolist(), moments, last_B, strict=True)
+        for play, action_A, done_A, behavior, moment, last in answered:
             if moment.error:
                 finished.append(play.broken(moment.error))
-            elif stop := play.take(action_A, done_A, behavior, self._version, moment):
+            elif stop := play.take(action_A, done_A, behavior, self._version, moment, last):
+                if self._reflection is not None and stop in ENDS and play.stream.trace is not None:
+                    self._reflection.past.append(play.stream.trace)
                 finished.append(Finished.of(play.request.key, play.rollout(stop)))
+                goes_on = moment.begins is not None and play.stream.length < play.request.sampling.max_length
+                if goes_on:
+                    play.stream.anew()
                 # What proves the delivery trains nobody, so the first episode does not go on from it.
-                self._leave(play, paused=stop == "paused" and play.request.group >= 0)
+                self._leave(play, paused=(stop == "paused" or goes_on) and play.request.group >= 0)
             else:
                 going.append(play)
         self._live = going
         return finished
+
+    def _last(self, seen_BO: Tensor, action_BA: Tensor) -> list[bool]:
+        """Which of the live episodes are not worth more than this step."""
+        if self._reflection is None:
+            return [False] * len(self._live)
+        assert isinstance(self._policy, SquashedGaussianPolicy), "fits refuses others"
+        worths, traces = self._policy.worth(seen_BO, action_BA).tolist(), [play.stream.trace for play in self._live]
+        judged = zip(traces, worths, strict=True)
+        return [trace is not None and self._reflection.over(trace, worth) for trace, worth in judged]
 
     def _temperatures(self) -> Float[Tensor, " B"]:
         """Of the live episodes: mostly those of the step before, and a new tensor takes as long as a layer."""
@@ -232,12 +235,12 @@ class EpisodeEngine(AbstractEngine):
         An environment that raises or exceeds the deadline yields an error, and the rest continue in another thread.
         """
         if all(play.environment.instant for play in plays):  # another thread takes longer than their steps
-            return [_step(play, action_A) for play, action_A in zip(plays, action_BA.numpy(), strict=True)]
+            return [one_step(play, action_A) for play, action_A in zip(plays, action_BA.numpy(), strict=True)]
         moments: list[Moment] = []
         while len(moments) < len(plays):
             rest, answers = plays[len(moments) :], list[Moment]()
-            work = partial(_steps, rest, action_BA[len(moments) :].numpy(), answers)
-            error = _broke(DESK.call("environment step", work, deadline=self._deadline))
+            work = partial(several_steps, rest, action_BA[len(moments) :].numpy(), answers)
+            error = broke(DESK.call("environment step", work, deadline=self._deadline))
             moments += answers[: len(rest)]  # a copy: a thread that comes back late still has the list
             if error and len(moments) < len(plays):
                 moments.append(Moment(error=error))
@@ -294,18 +297,21 @@ class EpisodeEngine(AbstractEngine):
             }
             for play in self._live
         ]
-        return {"queue": list(self._queue), "live": live, "paused": [stream.state_dict() for stream in self._paused]}
+        paused = [stream.state_dict() for stream in self._paused]
+        past = {} if self._reflection is None else {"past": self._reflection.state_dict()}
+        return {"queue": list(self._queue), "live": live, "paused": paused, **past}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._queue = deque(state["queue"])
+        if self._reflection is not None:
+            self._reflection.load_state_dict(state["past"])
         self._live, self._paused = [], deque()
         for saved in state["live"]:
             stream, moments = self._replayed(saved["stream"])
             begun = len(stream.actions) - len(saved["versions"])
             play = self._play(saved["request"], replace(stream, actions=stream.actions[:begun]))
-            play.observations[0] = moments[begun].observation
-            play.stream.earned = sum(moment.reward for moment in moments[1 : begun + 1])
-            play.stream.cost = _cost(moments[1 : begun + 1])
+            play.observations[0] = moments[begun].left
+            play.stream.earned, play.stream.cost = _so_far(moments[1 : begun + 1])
             done, drawn = stream.actions[begun:], saved.get("drawn", stream.actions[begun:])
             rest = zip(drawn, done, saved["behavior"], saved["versions"], moments[begun + 1 :], strict=True)
             for entered in rest:
@@ -313,7 +319,7 @@ class EpisodeEngine(AbstractEngine):
             self._live.append(play)
         for saved in state["paused"]:
             stream, moments = self._replayed(saved)
-            stream.earned, stream.cost = sum(moment.reward for moment in moments), _cost(moments)
+            stream.earned, stream.cost = _so_far(moments)
             self._paused.append(stream)
 
     def _replayed(self, saved: Mapping[str, Any]) -> tuple[Play, list[Moment]]:
@@ -330,7 +336,8 @@ class EpisodeEngine(AbstractEngine):
             moments.append(moment)
         stream.actions = list(saved["actions"])
         stream.noise_A = saved["noise"]
-        stream.observation = moments[-1].observation
+        stream.trace = None if saved.get("trace") is None else Trace(**saved["trace"])
+        stream.observation = moments[-1].left
         if stream.observation.tolist() != saved["observation"]:
             raise ValueError(
                 f"{task.id} does not come back to the same observation when its seed and actions are "
@@ -347,6 +354,9 @@ class EpisodeEngine(AbstractEngine):
         stream = self._reset(request.task, request.seed)
         if isinstance(stream, str):
             return Finished(key=request.key, outcome=Drop("environment_error", said=stream))
+        if self._reflection is not None and request.group >= 0:  # what proves the delivery trains nobody
+            spared = philox("spared", *request.stream).random() < self._reflection.spec.spared
+            stream.trace = Trace(spared=bool(spared))
         return self._play(request, stream)
 
     def _play(self, request: Request, stream: Play) -> LiveEpisode:
@@ -378,55 +388,22 @@ class EpisodeEngine(AbstractEngine):
         def reset(call: Call) -> None:
             seen.append(environment.reset(task, seed))
 
-        error = _broke(DESK.call("environment reset", reset, deadline=self._deadline, task=task.id))
+        error = broke(DESK.call("environment reset", reset, deadline=self._deadline, task=task.id))
         return error or Play(environment=environment, task=task, seed=seed, observation=seen[0])
 
 
-def _cost(moments: Sequence[Moment]) -> float | None:
-    """Of all of them, in their order, as it was added up; None where none says any."""
-    said = [moment.cost for moment in moments if moment.cost is not None]
-    return sum(said) if said else None
-
-
-def _step(play: Play, action_A: np.ndarray) -> Moment:
-    """A step of an environment that cannot hang, in this thread."""
-    try:
-        return play.environment.step(action_A)
-    except Exception as error:
-        return Moment(
-            error=f"environment step for task {play.task.id}, turn {len(play.actions)} raised {raised(error)}"
-        )
-
-
-def _steps(plays: Sequence[Play], action_BA: np.ndarray, answers: list[Moment], call: Call) -> None:
-    """A step in each of these environments, in a thread; its answers so far are in ``answers``."""
-    environments = [play.environment for play in plays]
-    if not call.go_on(plays[0].task.id, len(plays[0].actions)):
-        return
-    for place, moment in enumerate(environments[0].step_several(environments, list(action_BA)), 1):
-        answers.append(moment)
-        if place < len(plays) and not call.go_on(plays[place].task.id, len(plays[place].actions)):
-            return  # it came back too late, and the others are stepped by another thread
-
-
-def _broke(call: Call) -> str:
-    """What went wrong in a call of an environment, '' for nothing. Any exception of an environment is data."""
-    try:
-        call.result()
-    except Hung:  # that ends the run
-        raise
-    except Late as error:
-        return str(error)
-    except BaseException as error:
-        if error is not call.error:  # a signal, and not the environment's
-            raise
-        return f"{call.name} raised {raised(error)}"
-    return ""
+def _so_far(moments: Sequence[Moment]) -> tuple[float, float | None]:
+    """What the episode that is at play has earned and cost, in their order, as it was added up; no cost where none says any."""
+    begun = max((place for place, moment in enumerate(moments, 1) if moment.begins is not None), default=0)
+    said = [moment.cost for moment in moments[begun:] if moment.cost is not None]
+    return sum((moment.reward for moment in moments[begun:]), 0.0), sum(said) if said else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Episodes(AbstractEngineSpec):
     """``slots`` environments in parallel; ``dtype`` is that of the sampler's copy of the policy.
+
+    An environment that goes on by itself where an episode ends (``info["begins"]``) is not reset: the next request has what follows.
 
     A rollout is a whole episode. With ``segment`` above 0 it is at most that many steps of one, and the next rollout continues from
     there, so a learner step never waits for an episode's end. ``sampling.max_length`` limits the episode in both cases.
@@ -438,6 +415,8 @@ class Episodes(AbstractEngineSpec):
     ``correlation`` is that of the noise of an action with the noise of the next, over the segments of an episode too
     (``ops.correlated``): 0 is white noise, drawn for each action by itself. The noise of one action is distributed as before, and
     recorded log-probabilities are the policy's, as if steps were independent: only off-policy updates, which read none, take such data.
+
+    ``early_stop`` cuts episodes off that are not worth finishing (``EarlyStop``).
     """
 
     slots: int = 16
@@ -445,6 +424,7 @@ class Episodes(AbstractEngineSpec):
     dtype: Literal["float32", "bfloat16"] = "float32"
     deadline: float = 60.0
     correlation: float = 0.0
+    early_stop: EarlyStop | None = None
 
     def __post_init__(self) -> None:
         check_slots(self.slots)

@@ -102,7 +102,8 @@ class Moment:
     ``late``: it is that a deadline passed, which counts apart; "setup" where that was of its beginning.
     ``success``: whether its goal is reached now; None of one that does not say. ``cost``: what is to be held within a limit, apart from
     the reward; None of one that does not say.
-    ``calls``: how many calls of a tool it answers, of which ``errors`` ended in an error of their own.
+    ``calls``: how many calls of a tool it answers, of which ``errors`` ended in an error of their own. ``begins``: what the next
+    episode begins with, of an environment that goes on by itself where one has ended; None of one that is to be reset.
     """
 
     observation: Any = None
@@ -114,6 +115,7 @@ class Moment:
     late: Lateness = False
     success: bool | None = None
     cost: float | None = None
+    begins: Any = None
     calls: int = 0
     errors: int = 0
     seconds: float = field(default=0.0, compare=False)  # that it took, by the clock on the wall
@@ -126,6 +128,11 @@ class Moment:
     @property
     def ended(self) -> bool:
         return self.terminated or self.truncated or bool(self.error)
+
+    @property
+    def left(self) -> Any:
+        """What there is to see now: of the next episode, where one has begun."""
+        return self.observation if self.begins is None else self.begins
 
 
 class AbstractEnvironment(ABC):

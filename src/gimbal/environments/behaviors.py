@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -15,6 +15,7 @@ from gimbal.environments.recording import COST, RecordedEpisode, Recording, join
 from gimbal.ops import philox, stable_hash
 
 CART = "gimbal.environments.bounded_cart:BoundedCart"
+DOCKING = "gimbal.environments.docking:Docking"
 LINE = "gimbal.environments.coop_line:CoopLine"
 HIDDEN = "gimbal.environments.hidden_cart:HiddenCart"
 PLANS = "gimbal.environments.merging_plans:MergingPlans"
@@ -92,11 +93,11 @@ def _played(
 ) -> RecordedEpisode:
     generator, seed = philox("behavior", *name), stable_hash("behavior", *name) % 2**31
     seen, info = world.reset(seed=seed, options=options)
-    sights, infos, actions, rewards, terminated, truncated = [seen], [info], [], [], False, False
+    sights, infos, actions, rewards, terminated, truncated = [_flat(seen)], [info], [], [], False, False
     while not (terminated or truncated or len(rewards) == steps):
         actions.append(rule(seen, generator).astype(np.float32))
         seen, reward, terminated, truncated, info = world.step(actions[-1])
-        sights.append(seen)
+        sights.append(_flat(seen))
         infos.append(info)
         rewards.append(reward)
     return RecordedEpisode(
@@ -107,6 +108,11 @@ def _played(
         seed=seed,
         cost_S=np.array([info[COST] for info in infos], np.float32) if COST in info else None,
     )
+
+
+def _flat(seen: Any) -> Float[np.ndarray, " O"]:
+    """As gymnasium flattens it."""
+    return np.concatenate([seen[name] for name in sorted(seen)]) if isinstance(seen, dict) else seen
 
 
 def cart(episodes: int = 500) -> Recording:
@@ -186,6 +192,29 @@ def line(episodes: int = 2000) -> Recording:
     return Recording(source=LINE, episodes=tuple(rows))
 
 
+def docking(episodes: int = 20) -> Recording:
+    """Goes to its dock, not quite straight, and is stopped once it is there: the last observation of each is a success."""
+    from gimbal.environments.docking import DOCK, STEP
+
+    world = opened(DOCKING)
+
+    def one(number: int) -> RecordedEpisode:
+        def rule(seen: Float[np.ndarray, " 6"], draws: np.random.Generator) -> Float[np.ndarray, " 2"]:
+            way = DOCK - world.place + 0.15 * draws.standard_normal(2)
+            return np.clip(0.5 * way, -STEP, STEP)
+
+        played = _played(world, rule, ("docking", number))
+        there = int(played.reward_S.argmax()) + 1
+        return replace(
+            played,
+            observation_SO=played.observation_SO[: there + 1],
+            action_SA=played.action_SA[:there],
+            reward_S=played.reward_S[:there],
+        )
+
+    return Recording(source=DOCKING, episodes=tuple(one(number) for number in range(episodes)))
+
+
 def _mixed() -> Recording:
     return joined([pendulum("random", at_random, 40), pendulum("medium", MEDIUM, 40), pendulum("expert", EXPERT, 20)])
 
@@ -203,4 +232,5 @@ MADE: Mapping[str, tuple[str, Callable[[], Recording]]] = {
     "gimbal/merging/plans-v0": (f"{PLANS}@latch=1", merging),
     "gimbal/merging/random-v0": (PLANS, steady),
     "gimbal/line/partings-v0": (LINE, line),
+    "gimbal/dock/demos-v0": (DOCKING, docking),
 }

@@ -24,8 +24,9 @@ from gimbal.records import Task
 
 MOST_CHOICES = 1024  # combinations of several choices that are taken as one
 LEARNED_WORLD = "gimbal.environments.learned_world"  # by its name, as that file needs this one
-# In the info of a step: whether its goal is reached, and what it cost (apart from the reward), where an environment says so.
-SUCCESS, COST = "is_success", "cost"
+# In the info of a step: whether its goal is reached, and what it cost (apart from the reward), where an environment says so; and, where
+# an episode ends, what the next one begins with, of an environment that goes on by itself.
+SUCCESS, COST, BEGINS = "is_success", "cost", "begins"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +238,14 @@ class Environment(AbstractPlayed):
             low, high = self._bounds
             does = np.minimum(np.maximum(action.reshape(low.shape), low), high)  # np.clip takes twice as long
         seen, info, moment = self._stepped(does)
-        return replace(moment, observation=self._shown(seen, "step"), cost=self._cost(info))
+        begins = info.get(BEGINS) if isinstance(info, Mapping) else None
+        if begins is not None and not moment.ended:
+            raise ValueError(
+                f"{self.source}.step says in its info what the next episode {BEGINS} with, and ends none: let it be terminated or "
+                "truncated"
+            )
+        shown = {"observation": self._shown(seen, "step"), "cost": self._cost(info)}
+        return replace(moment, **shown, begins=None if begins is None else self._shown(begins, "step"))
 
     def _cost(self, info: Any) -> float | None:
         """What the step cost, where all of its steps say so."""

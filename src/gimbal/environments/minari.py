@@ -23,7 +23,7 @@ class Minari(AbstractTasks):
     (``MINARI_DATASETS_PATH``, else ``~/.minari/datasets``), or one that is made here by a rule and a seed:
     ``gimbal/pendulum/random-v0``, ``medium-v0``, ``expert-v0``, ``mixed-v0``, ``gimbal/maze/stitch-v0``,
     ``gimbal/merging/plans-v0``, ``gimbal/merging/random-v0``, ``gimbal/line/partings-v0`` of several agents, ``gimbal/cart/hidden-v0``,
-    and ``gimbal/cart/bounds-v0``, which tells costs (``infos/cost``). Nothing is downloaded.
+    ``gimbal/dock/demos-v0``, and ``gimbal/cart/bounds-v0``, which tells costs (``infos/cost``). Nothing is downloaded.
 
     An episode that ends with a termination has nothing after it; one that is cut off has, and values look beyond its end.
     """

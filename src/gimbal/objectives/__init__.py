@@ -36,6 +36,7 @@ from gimbal.objectives.surrogates.gaussian_trust import GaussianTrust
 from gimbal.objectives.surrogates.guarded_turns import GuardedTurns
 from gimbal.objectives.surrogates.guided_ratio import GuidedRatio
 from gimbal.objectives.surrogates.hazard import HazardModulated
+from gimbal.objectives.surrogates.joints_clipped import JointsClipped
 from gimbal.objectives.surrogates.likelihood import Likelihood
 from gimbal.objectives.surrogates.moving_clip import MovingClip
 from gimbal.objectives.surrogates.normalized_step import NormalizedStep
@@ -86,6 +87,7 @@ __all__ = [
     "GuidedRatio",
     "HazardModulated",
     "HuberValueLoss",
+    "JointsClipped",
     "KLHinge",
     "KLPenalty",
     "Likelihood",

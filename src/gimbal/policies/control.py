@@ -21,6 +21,7 @@ from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation,
 from gimbal.policies.normalizer import Normalizer
 from gimbal.records import AbstractDecisions, AbstractSampling
 
+EACH = "logprob_NSA"  # column: the log-probability of each number of an action, where these are independent
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
@@ -238,6 +239,12 @@ class AbstractControlPolicy(AbstractPolicy):
     ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
         """Log-probabilities of given actions, and the entropy of the distributions they come from."""
 
+    def assess_each(
+        self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
+    ) -> Float[Tensor, "K A"]:
+        """Log-probabilities of each number of given actions, which add up to those of ``assess``, where a policy provides them."""
+        raise NotImplementedError(f"{type(self).__name__} does not draw the numbers of an action independently")
+
     def done(self, observation_BO: Float[Tensor, "B O"], action_BA: Shaped[Tensor, "B A"]) -> Shaped[Tensor, "B A"]:
         """What the environment is given for drawn actions: these, unless the policy draws something that stands for them."""
         return action_BA
@@ -253,10 +260,12 @@ class AbstractControlPolicy(AbstractPolicy):
         # Checkpointing is not worth its time here: an activation is a few hundred floats a step.
         assert isinstance(decisions, Steps), type(decisions)
         real_NS = decisions.real_NS
-        logprob_K, entropy_K = self.assess(
-            decisions.observation_NSO[real_NS], decisions.action_NSA[real_NS], temperature
-        )
-        asked = {"entropy_NS": scatter(entropy_K, real_NS)} if columns else {}
+        seen_KO, action_KA = decisions.observation_NSO[real_NS], decisions.action_NSA[real_NS]
+        logprob_K, entropy_K = self.assess(seen_KO, action_KA, temperature)
+        asked = {"entropy_NS": scatter(entropy_K, real_NS)} if "entropy_NS" in columns else {}
+        if EACH in columns:
+            each_AK = self.assess_each(seen_KO, action_KA, temperature).unbind(-1)
+            asked[EACH] = torch.stack([scatter(logprob_K, real_NS) for logprob_K in each_AK], -1)
         return Evaluation(logprob_NS=scatter(logprob_K, real_NS), columns=asked)
 
     def pieces(self, decisions: AbstractDecisions) -> list[str]:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import DENSITIES, AbstractRealPolicy, config_of, mlp, read_weights
+from gimbal.policies.control import DENSITIES, EACH, AbstractRealPolicy, config_of, mlp, read_weights
 
 MOST_LOG_STD = 20.0  # of either sign: float32 does not resolve densities beyond
 
@@ -22,6 +22,8 @@ class GaussianPolicy(AbstractRealPolicy):
 
     Actions are recorded as sampled; the environment clips them to its range.
     """
+
+    provides: ClassVar[frozenset[str]] = frozenset({"entropy_NS", EACH})
 
     def __init__(self, observations: int, actions: int, hidden: list[int], log_std: float, seed: int) -> None:
         super().__init__()
@@ -43,6 +45,11 @@ class GaussianPolicy(AbstractRealPolicy):
         mean_KA, log_std_KA = self._moments(observation_KO, torch.tensor(temperature))
         return log_density(action_KA, mean_KA, log_std_KA), (log_std_KA + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
 
+    def assess_each(
+        self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
+    ) -> Float[Tensor, "K A"]:
+        return log_densities(action_KA, *self._moments(observation_KO, torch.tensor(temperature)))
+
     def _moments(self, observation_KO: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
         mean_KA = self.mean(observation_KO.to(self.log_std_A.dtype)).float()
         # N(mean, std^2) to the power 1/T is N(mean, T std^2); log 0 gives a standard deviation of 0.
@@ -53,8 +60,15 @@ def log_density(
     action_KA: Float[Tensor, "K A"], mean_KA: Float[Tensor, "K A"], log_std_KA: Float[Tensor, "K A"]
 ) -> Float[Tensor, " K"]:
     """log N(action; mean, std^2), summed over A."""
+    return log_densities(action_KA, mean_KA, log_std_KA).sum(-1)
+
+
+def log_densities(
+    action_KA: Float[Tensor, "K A"], mean_KA: Float[Tensor, "K A"], log_std_KA: Float[Tensor, "K A"]
+) -> Float[Tensor, "K A"]:
+    """log N(action; mean, std^2) of each number."""
     z_KA = (action_KA - mean_KA) * (-log_std_KA).exp()
-    return -(0.5 * z_KA.square() + log_std_KA + 0.5 * math.log(2 * math.pi)).sum(-1)
+    return -(0.5 * z_KA.square() + log_std_KA + 0.5 * math.log(2 * math.pi))
 
 
 def check_log_std(value: float, name: str = "log_std") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,8 +11,11 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+from gimbal.composition import TELLS_WORTH, Composition, Refusal, Verdict
+from gimbal.ops import stable_hash
 from gimbal.policies.base import Family
 from gimbal.policies.control import DENSITIES, AbstractBoundedSpec, AbstractRealPolicy, made, output_of
+from gimbal.policies.ensemble import ActionValueNetwork
 from gimbal.policies.residual import check_blocks, trunk
 
 LEAST_LOG_STD, MOST_LOG_STD = -5.0, 2.0
@@ -36,12 +40,29 @@ class SquashedGaussianPolicy(AbstractRealPolicy):
         seed: int,
         normalize: bool = False,
         blocks: int = 0,
+        judges: int = 0,
     ) -> None:
         super().__init__()
         self.bounded(observations, actions, hidden, bound, normalize)
         # u begins near N(0, 1), which reaches all of (-bound, bound).
         self.moments = trunk(observations, hidden, 2 * actions, blocks, seed)
-        self.config |= {"blocks": blocks}
+        self.config |= {"blocks": blocks, "judges": judges}
+        self.judge: ActionValueNetwork | None = None
+        if judges:
+            first = stable_hash("judge", seed) % 2**63
+            self.judge = ActionValueNetwork(observations + actions, tuple(hidden), judges, bound, first, False)
+            self.judge.requires_grad_(False)
+
+    def take_judge(self, critic: nn.Module) -> None:
+        """Let a copy of this critic judge from now on."""
+        assert self.judge is not None, "policy.judges is 0"
+        self.judge.load_state_dict(critic.state_dict())
+
+    def worth(self, observation_BO: Float[Tensor, "B O"], action_BA: Float[Tensor, "B A"]) -> Float[Tensor, " B"]:
+        """min_m Q_m(o, a) of the critic that travels with it."""
+        assert self.judge is not None, "policy.judges is 0"
+        held = next(self.judge.parameters())
+        return self.judge(self.normal(observation_BO).to(held), action_BA.to(held)).min(-1).values.float()
 
     def draw(
         self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
@@ -96,16 +117,29 @@ class SquashedGaussian(AbstractBoundedSpec):
     """A Gaussian policy squashed into (-``bound``, ``bound``), on ``observations`` inputs with ``actions`` continuous actions, or
     the one saved in the directory ``model``. Mean and deviation depend on the observation. ``normalize``: it sees observations in
     units of their own spread. ``blocks``: so many residual blocks of the one width in ``hidden`` (SimBa, arXiv:2410.09754; published: 1
-    of 128, with ``normalize``).
+    of 128, with ``normalize``). ``judges``: so many networks of the critic travel with the policy, for an engine that asks what its
+    actions are worth (``EarlyStop``); they have its sizes.
     """
 
     family: ClassVar[Family] = DENSITIES
 
     blocks: int = 0
+    judges: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_blocks(self.hidden, self.blocks)
+        if self.judges < 0:
+            raise ValueError(f"SquashedGaussian.judges is {self.judges}; it counts networks of the critic, 0 or more")
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from super().fits(whole)
+        if self.judges and not whole.doing(TELLS_WORTH):
+            name = type(whole.run.learns).__name__
+            yield Refusal(
+                f"policy.judges is {self.judges} networks of a critic that travel with the policy, and {name} brings it none: set "
+                "policy.judges=0, or begin with sac"
+            )
 
     def load(self, seed: int = 0) -> SquashedGaussianPolicy:
         return made(SquashedGaussianPolicy, self, seed)

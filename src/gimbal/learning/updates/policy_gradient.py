@@ -34,6 +34,7 @@ from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec
 from gimbal.records import Group, Terms, TrainBatch
 
 CRITIC, REFERENCE, ANCHOR = "critic", "reference", "anchor"  # two models, and a part that remembers
+OF_PROXIMAL = "proximal/"  # before the name of a column of the policy as the update begins
 OF_REFERENCE = "reference/"  # before the name of a column that the reference evaluates
 EVALUATED_AT = "evaluated_at"  # fact: the number of updates at which the anchor evaluated the row
 OF_POLICY = frozenset({"entropy_NS", "hidden_NSH"})  # columns of a batch that only a policy's evaluation fills
@@ -121,7 +122,8 @@ class AbstractPolicyGradient(AbstractUpdate):
         for name, kind in self.kinds.items():
             read += [(type(part).__name__, part.needs - FILLED, models[name]) for part in kind.summed]
         for part, names, policy in read:
-            for name in sorted(name for name in names if name.removeprefix(OF_REFERENCE) not in policy.provides):
+            bare = {name: name.removeprefix(OF_REFERENCE).removeprefix(OF_PROXIMAL) for name in names}
+            for name in sorted(name for name in names if bare[name] not in policy.provides):
                 has = ", ".join(sorted(policy.provides)) or "nothing besides log-probabilities"
                 raise ValueError(
                     f"{part} reads {name}, which {type(policy).__name__} does not provide (it has {has}): drop the part, "
@@ -148,6 +150,9 @@ class AbstractPolicyGradient(AbstractUpdate):
             columns = {"proximal_NS": anchor(batch, evaluate), **anchor.facts(batch, evaluate)}
         if isinstance(anchor, Recompute):
             columns[EVALUATED_AT] = torch.full((batch.shape[0],), models.updates, device=models.device)
+        if begun := of_proximal(needs):
+            held = models.evaluated(batch, begun)
+            columns |= {OF_PROXIMAL + name: held[name] for name in begun}
         if REFERENCE in models:
             if self.renewal is not None and self.renewal.due:
                 models.renew(REFERENCE)
@@ -399,6 +404,11 @@ def of_reference(needs: frozenset[str]) -> frozenset[str]:
     return frozenset(name.removeprefix(OF_REFERENCE) for name in needs if name.startswith(OF_REFERENCE))
 
 
+def of_proximal(needs: frozenset[str]) -> frozenset[str]:
+    """The columns among these that the policy must evaluate as the update begins."""
+    return frozenset(name.removeprefix(OF_PROXIMAL) for name in needs if name.startswith(OF_PROXIMAL))
+
+
 def score_norm_N(models: Models, batch: TrainBatch) -> Float[Tensor, " N"]:
     """|grad sum_t log pi| of each row, over all parameters: one backward pass a row."""
     weights = models.trained([POLICY])
@@ -420,7 +430,8 @@ def _of_objective(
     if micro.proximal_NS is not None:  # how far the policy is from its anchor as this update begins
         apart_NS = logprob_NS.detach() - micro.column("proximal_NS", _of_objective)
         metrics["cause/update"] = float(ops.masked_sum(share_NS * apart_NS, share_NS > 0))
-    metrics["live_frac"] = float((share_NS * _reached(term, logprob_NS)).sum())
+    columns = [logprob_NS, *(x for name in sorted(micro.live) if (x := micro.facts.get(name)) is not None)]
+    metrics["live_frac"] = float((share_NS * _reached(term, columns)).sum())
     if micro.advantage_NS is not None:
         metrics["signal_frac"] = float((share_NS * (micro.advantage_NS != 0)).sum())
     return metrics
@@ -434,12 +445,15 @@ def _by_role(loss_NS: Float[Tensor, "N S"], counted_NS: Bool[Tensor, "N S"], mic
     return {f"role/{role}/loss": float(ops.masked_sum(loss_NS, own_NS)) for role, own_NS in own.items()}
 
 
-def _reached(loss: Tensor, logprob_NS: Float[Tensor, "N S"]) -> Bool[Tensor, "N S"]:
-    """Decisions that the loss moves: those that clip, mask and correction left a gradient."""
+def _reached(loss: Tensor, columns: Sequence[Tensor]) -> Bool[Tensor, "N S"]:
+    """Decisions that the loss moves, by their log-probability or another column that carries gradient: those that clip, mask and
+    correction left one."""
+    n_s = columns[0].shape
     if not loss.requires_grad:
-        return torch.zeros_like(logprob_NS, dtype=torch.bool)
-    (gradient_NS,) = torch.autograd.grad(loss, logprob_NS, retain_graph=True, materialize_grads=True)
-    return gradient_NS != 0
+        return torch.zeros(n_s, dtype=torch.bool, device=loss.device)
+    live = [x_NSX for x_NSX in columns if x_NSX.requires_grad and x_NSX.shape[:2] == n_s]
+    gradients = torch.autograd.grad(loss, live, retain_graph=True, materialize_grads=True)
+    return torch.stack([gradient.reshape(*n_s, -1).ne(0).any(-1) for gradient in gradients]).any(0)
 
 
 def has_not_moved(models: Models, minibatch: TrainBatch) -> bool:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gimbal.advantages.reward_shaping.priced_cost import PricedCost
-from gimbal.composition import TELLS_ERRORS, Composition, Refusal, Verdict
+from gimbal.composition import TELLS_ERRORS, TELLS_WORTH, Composition, Refusal, Verdict
 from gimbal.critics.actions import ActionValues
 from gimbal.critics.return_distribution import ReturnDistribution
 from gimbal.dataflow.replay.transitions import Transitions, fresh
@@ -178,11 +178,12 @@ class SoftActorCritic(AbstractOffPolicy):
         }
 
     def effects(self) -> frozenset[str]:
-        return frozenset({TELLS_ERRORS} if isinstance(self.critic, ActionValues) else ())
+        return frozenset({TELLS_ERRORS, TELLS_WORTH} if isinstance(self.critic, ActionValues) else ())
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         if not whole.has(SquashedGaussian):
             yield Refusal(_unsuitable(type(whole.run.policy).__name__))
+        yield from self._judged(whole)
         if self.price is not None and whole.run.learns is not self:
             yield Refusal(
                 f"{type(whole.run.learns).__name__} learns from steps of its own making too, which tell no cost: leave the price of "
@@ -192,6 +193,30 @@ class SoftActorCritic(AbstractOffPolicy):
             yield Refusal(
                 "update.price prices single steps, and store.n adds up rewards of several: set store.n=1, or leave update.price out"
             )
+
+    def _judged(self, whole: Composition) -> Iterator[Verdict]:
+        """The policy's judge is a copy of the critic."""
+        policy, critic = whole.run.policy, self.critic
+        if not isinstance(policy, SquashedGaussian) or not policy.judges or not isinstance(critic, ActionValues):
+            return
+        wanted = replace(
+            critic, hidden=policy.hidden, members=policy.judges, bound=policy.bound, layer_norm=False, blocks=0
+        )
+        if wanted != critic:
+            yield Refusal(
+                f"policy.judges is {policy.judges}: so many networks of the critic travel with the policy, in its sizes, and the "
+                f"critic is {critic}: let it have the policy's hidden and bound, members={policy.judges}, and neither layer_norm nor "
+                "blocks"
+            )
+
+    def begun(self, models: Models) -> None:
+        super().begun(models)
+        self.stepped(models)  # or the first step would change the judge without a move
+
+    def stepped(self, models: Models, batch: TrainBatch | None = None) -> Metrics:
+        if (policy := _acting(models)).judge is not None:
+            policy.take_judge(models[CRITIC])
+        return {}
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         if self.price is None:
