@@ -27,6 +27,10 @@ opposite, and one trained under all nine for 48 steps a mean of 110. Errors of t
 few: the randomized policy had 200 under each.
 
     python claims/attacked.py       # goes on from claims/attacked.json; about ten minutes of one core
+
+**After the runs.** The bandit of these runs raised the arm that was played by its gain. It now lowers it by its loss, for which alone
+the regret is bounded. By a simulation with three such members over 100 rounds it returns 169 beside 178 against attackers that stay,
+and 76 beside 72 against those that change, so no verdict hangs on it.
 """
 
 from __future__ import annotations

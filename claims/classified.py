@@ -2,8 +2,9 @@
 
 **Setting.** The recipe `serl`: a point goes to its dock from the left and shall stay there, 40 steps an episode; RLPD with 20
 demonstrations of about ten steps, which end in the dock and come from the left alone; 2,000 steps of the environment, one move of the
-weights each. Arms: *online*, the recipe, whose classifier learns the last observations of the demonstrations as successes, and half of
-its failures from what the policy visits; *recorded*, the same with failures of the demonstrations alone.
+weights each. Arms: *online*, the recipe, whose classifier learns the last observations of the demonstrations as successes, and a
+quarter of its failures from what the policy visits (`update.online` is the share of steps whose next observation is one, half of them,
+and half of a minibatch is recorded); *recorded*, the same with failures of the demonstrations alone.
 
 **Figures.** *return*, the steps in the dock (of 40, of which some ten are needed to come there), the mean of 20 held-out episodes by
 the mode of the last policy; *success*, the share of them that end in the dock. Over the last 50 of 200 learner steps: *paid*, the

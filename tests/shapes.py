@@ -29,8 +29,3 @@ def checked(*, typechecker):
 
 jaxtyping.jaxtyped = checked  # by this name the hook finds it
 jaxtyping.install_import_hook("gimbal", "beartype.beartype")
-
-from gimbal.config import catalogue
-
-# It parses every module once. CPython 3.11 loses count where another thread (a test's server, importing) parses at the same time.
-catalogue()

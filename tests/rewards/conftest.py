@@ -1,5 +1,6 @@
 """Groups of finished rollouts with given texts."""
 
+import shapes  # noqa: F401, I001  # first: named on the command line, this file is read before the one above it is configured
 import made
 import pytest
 

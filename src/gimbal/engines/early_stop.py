@@ -19,7 +19,7 @@ class EarlyStop(AbstractPart):
     """Cuts an episode off where it promises less than usual and has little left to teach (LEAST, arXiv:2506.13672).
 
     At step t of an episode, Q_t = min_m Q_m(o_t, a_t) of the critic that travels with the policy (``policy.judges``), and l_t =
-    (Q_t - r_t - ``gamma`` Q_{t+1})^2. Over the last ``window`` episodes that came as far,
+    (Q_t - r_t - ``gamma`` Q_{t+1})^2. Over those of the last ``window`` episodes that came as far,
 
         usual = median Q_t,   w = min(1, ``coefficient`` median l_{t-1} / l_{t-1}),   bar = w usual where usual >= 0, else usual / w
 
@@ -27,6 +27,8 @@ class EarlyStop(AbstractPart):
     never a termination: values look beyond it. Nothing stops in the first ``warmup`` steps of all, in the first ``after`` of an
     episode, where fewer than ``fewest`` episodes came as far, or in a share ``spared`` of the episodes, drawn at their beginning,
     without which those that are remembered would be the better ones alone.
+
+    Not for environments that go on by themselves where an episode ends: a stop is a reset.
 
     - ``spared`` = 1, or ``after`` as long as the episodes: none stops, the same bits as without.
     - l_{t-1} at most ``coefficient`` times its median: w = 1, and the bar is the median of Q_t.

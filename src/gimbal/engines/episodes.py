@@ -202,6 +202,11 @@ class EpisodeEngine(AbstractEngine):
                 if self._reflection is not None and stop in ENDS and play.stream.trace is not None:
                     self._reflection.past.append(play.stream.trace)
                 finished.append(Finished.of(play.request.key, play.rollout(stop)))
+                if moment.begins is not None and self._reflection is not None:
+                    raise ValueError(
+                        f"{play.stream.environment.source} goes on by itself where an episode ends, and EarlyStop ends episodes by "
+                        "resets: set engine.early_stop=none"
+                    )
                 goes_on = moment.begins is not None and play.stream.length < play.request.sampling.max_length
                 if goes_on:
                     play.stream.anew()

@@ -41,7 +41,6 @@ class Play:
     def anew(self) -> None:
         """The next episode begins, without a reset."""
         self.earned, self.cost, self.success = 0.0, None, None
-        self.trace = None if self.trace is None else Trace(spared=self.trace.spared)
 
     def state_dict(self) -> dict[str, Any]:
         """Environments do not travel: their seed and the actions so far bring one to the same state."""

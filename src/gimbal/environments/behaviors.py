@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from gimbal.environments.gym import opened
+from gimbal.environments.merging_plans import PLANS
 from gimbal.environments.recording import COST, RecordedEpisode, Recording, joined
 from gimbal.ops import philox, stable_hash
 
@@ -18,7 +19,6 @@ CART = "gimbal.environments.bounded_cart:BoundedCart"
 DOCKING = "gimbal.environments.docking:Docking"
 LINE = "gimbal.environments.coop_line:CoopLine"
 HIDDEN = "gimbal.environments.hidden_cart:HiddenCart"
-PLANS = "gimbal.environments.merging_plans:MergingPlans"
 PENDULUM, MAZE = "Pendulum-v1", "gimbal.environments.point_maze:PointMaze"
 Rule = Callable[[Float[np.ndarray, " O"], np.random.Generator], Float[np.ndarray, " A"]]
 

@@ -8,10 +8,10 @@ import gymnasium
 import numpy as np
 from jaxtyping import Float
 
-from gimbal.environments.behaviors import PLANS
 from gimbal.environments.merging import BRAKE, FASTEST, PUSH, STEP, Merging, recorded, shown
 from gimbal.environments.recording import RecordedEpisode, Recording
 
+PLANS = "gimbal.environments.merging_plans:MergingPlans"
 AHEAD = 8  # steps of a plan
 
 

@@ -99,9 +99,10 @@ class AdversarialBandit:
 
     With weights w, at first 1, and eta = ``scale`` sqrt(log arms / (arms x rounds)):
 
-        p = w / sum w,   w_i <- w_i exp(eta x / (p_i + eta / 2))  for the arm i that was played,   x = (earned - low) / (high - low)
+        p = w / sum w,   w_i <- w_i exp(-eta x / (p_i + eta / 2))  for the arm i that was played,   x = (high - earned) / (high - low)
 
-    ``low`` and ``high`` are what a round earns at least and at most.
+    ``low`` and ``high`` are what a round earns at least and at most. x is a loss: with gains in its place an arm that earns nothing
+    would never be lowered, and one that is best only later is not found (regret linear in the rounds).
 
     - one arm: that arm.
     - the same means in each round: the share of the best arm goes to 1.
@@ -149,9 +150,9 @@ class AdversarialBandit:
                 f"a round earned {earned:.6g}, and AdversarialBandit was told {self.low:g} to {self.high:g}: set low and high to what "
                 "a round can earn"
             )
-        gain = (earned - self.low) / (self.high - self.low)
+        loss = (self.high - earned) / (self.high - self.low)
         new_K = log_weight_K.copy()
-        new_K[arm] += self.eta * gain / (self.shares(log_weight_K)[arm] + self.eta / 2)
+        new_K[arm] -= self.eta * loss / (self.shares(log_weight_K)[arm] + self.eta / 2)
         return new_K
 
     def play(

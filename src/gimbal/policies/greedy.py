@@ -57,7 +57,9 @@ class GreedyPolicy(AbstractChoicePolicy):
         self, observation_BO: Float[Tensor, "B O"], noise_BA: Float[Tensor, "B A"], temperature_B: Float[Tensor, " B"]
     ) -> tuple[Int[Tensor, "B A"], Float[Tensor, " B"]]:
         if self.value_temperature:
-            return choose(self._soft(observation_BO), noise_BA, temperature_B)
+            values_BV = self.values(observation_BO)
+            still_B1 = (temperature_B == 0)[:, None]  # the best choice, also where all others are explored
+            return choose(torch.where(still_B1, values_BV, self._soft(values_BV)), noise_BA, temperature_B)
         best_B1, explore_B1 = (
             self.values(observation_BO).argmax(-1, keepdim=True),
             self._explore(temperature_B)[:, None],
@@ -73,7 +75,7 @@ class GreedyPolicy(AbstractChoicePolicy):
         self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
     ) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
         if self.value_temperature:
-            return judge(self._soft(observation_KO), action_KA, temperature)
+            return judge(self._soft(self.values(observation_KO)), action_KA, temperature)
         best_K1, choices = self.values(observation_KO).argmax(-1, keepdim=True), self.config["actions"]
         explore = self._explore(torch.tensor([temperature]))[:, None]
         yes, no = (_logprob(torch.tensor([[hit]], device=explore.device), explore, choices) for hit in (True, False))
@@ -81,10 +83,11 @@ class GreedyPolicy(AbstractChoicePolicy):
         return _logprob(action_KA == best_K1, explore, choices)[:, 0], entropy[0].expand(len(action_KA))
 
     @torch.no_grad()
-    def _soft(self, observation_BO: Float[Tensor, "B O"]) -> Float[Tensor, "B V"]:
+    def _soft(self, values_BV: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
         """Log-probabilities of the choices at a value_temperature above 0."""
-        likely_BV = (self.values(observation_BO) / self.value_temperature).softmax(-1)
-        return (self.explore / self.config["actions"] + (1 - self.explore) * likely_BV).log()
+        likely_BV = (values_BV / self.value_temperature).softmax(-1)
+        mixed_BV = self.explore / self.config["actions"] + (1 - self.explore) * likely_BV
+        return mixed_BV.clamp_min(torch.finfo(mixed_BV.dtype).tiny).log()  # else 0 log 0 in the entropy
 
     def _explore(self, temperature_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
         """At a temperature T the probabilities are p^(1/T), normalised: it explores more, or less, in the same form."""

@@ -31,7 +31,7 @@ class OverlongPenalty(AbstractReward):
             )
 
     def __call__(self, group: Group) -> list[float | None]:
-        return [self._penalty(rollout.length) for rollout in group.rollouts]
+        return [self._penalty(rollout.length - rollout.given) for rollout in group.rollouts]
 
     def _penalty(self, length: int) -> float:
         start = self.limit - self.zone

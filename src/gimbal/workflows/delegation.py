@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -111,7 +111,7 @@ class Delegation(AbstractWorkflow):
             done = yield from acted_by(EXECUTOR, self.inside(asked))
             if isinstance(done, Drop):
                 return replace(done, drawn=done.drawn + row.drawn + spent + sum(one.drawn for one in rows))
-            rows, acts, spent = [*rows, *done.rows], [*acts, *(done.acts or ())], spent + done.spent
+            rows, acts, spent = [*rows, *done.rows], [*acts, *following(acts, done.acts or ())], spent + done.spent
             if done.error:
                 broken = (*rows, labelled(replace(row, stop="error")))
                 return replace(done, rows=broken, spent=spent, acts=tuple(acts))
@@ -119,6 +119,12 @@ class Delegation(AbstractWorkflow):
             told, count = fill(self.told, attempt.task, {"result": found or ""}), count + 1
             row = yield Draw(row=row, told=said(attempt.task, told))
         return Episode(rows=(*rows, labelled(row)), spent=spent, acts=tuple(acts))
+
+
+def following(acts: Sequence[Acted], later: Sequence[Acted]) -> Sequence[Acted]:
+    """These acts with turns that go on from those of the executors before."""
+    begun = acts[-1].turn + 1 if acts else 0
+    return [act._replace(turn=begun + act.turn) for act in later]
 
 
 def acted_by(role: str, steps: Steps) -> Steps:

@@ -41,7 +41,8 @@ class PlanAndRepair(AbstractWorkflow):
     its executions. So the three levels of reward of UnityMAS-O (arXiv:2605.26646) are three advantages. Of the episode: GroupNormalized
     or any other, all rows have the score. Of roles: RevisionNormalized(across=0), by outcomes within the group and role. Of turns:
     RevisionNormalized(within=0, across=1), by what a row adds to the p of the execution before it (p_(-1) = 0); over the executions
-    that sums to the last p, and a plan with one execution adds what that does.
+    that sums to the last p, and a plan with one execution adds what that does. A plan that hands nothing over counts as an execution
+    with p = 0.
 
     - ``attempts`` = 1: PlanAndExecute, scored by ``checks``.
     - ``replan`` = 1, ``tries`` = ``attempts``: one plan, the repair loop alone (S_max = 1).

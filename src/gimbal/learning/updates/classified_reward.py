@@ -39,7 +39,8 @@ class ClassifiedReward(AbstractAround):
         inside        its losses, with r = 1 where g(o') > 0, else 0, by the classifier as the learner step began
 
     s and f are drawn anew for each step, any as likely as any other. A classifier that has seen the recorded failures alone may say
-    anything of other places, and the policy finds those that it is wrong about: as failures they are unlearned. Real successes among
+    anything of other places, and the policy finds those that it is wrong about: as failures they are unlearned
+    (with a store whose minibatches are half recorded, a quarter of the failures at ``online`` = .5). Real successes among
     them do no harm as long as they are less dense there than the examples are: g is the logarithm of how much denser the examples are.
 
     - ``online`` = 0: a classifier of the recorded observations alone, as SERL's by default.
