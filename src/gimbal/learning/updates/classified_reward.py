@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from gimbal.composition import Composition, Refusal, Verdict
+from gimbal.composition import Composition, Verdict
 from gimbal.dataflow.replay.recorded import unlike
 from gimbal.dataflow.replay.transitions import FRESH, MOVE, fresh
 from gimbal.environments.minari import Minari
@@ -71,10 +71,6 @@ class ClassifiedReward(AbstractAround):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from single_steps(self, whole)
         yield from unlike(self.examples, whole)
-        if not any(episode.length for episode in self.examples.recording.episodes):
-            yield Refusal(
-                f"{self.examples.dataset} has no observation before its successes: give examples that begin elsewhere"
-            )
 
     def models(self) -> dict[str, ModelSpec]:
         rate = self.inside.optimization.adamw(self.classifier_learning_rate)
