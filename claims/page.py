@@ -13,6 +13,7 @@ sys.path.insert(0, str(HERE))
 import actor_critics  # noqa: E402
 import adversarial  # noqa: E402
 import age_page  # noqa: E402
+import agreed  # noqa: E402
 import atoms  # noqa: E402
 import attacked  # noqa: E402
 import balance  # noqa: E402
@@ -295,6 +296,7 @@ MATCHING = {name: name for name in ("nearness", "coverage", "classes", "distance
 ADVERSARIAL = {name: name for name in ("nearness", "coverage", "classes", "distance")} | {"seconds of CPU": "seconds"}
 CACHED = {name: name for name in ("true", "reward", "coverage", "cosine", "steps")} | {"seconds of CPU": "cpu"}
 SHOWN = {name: name for name in ("mean", "least", "fill", "extend", "remove")} | {"seconds of CPU": "cpu"}
+AGREED = {name: name for name in ("after", "plan", "drawn")} | {"seconds of CPU": "seconds"}
 REFINED = {name: name for name in ("nearness", "psnr", "right")} | {"seconds of CPU": "seconds"}
 STREAMS = {name: name.replace(" ", "_") for name in ("kept", "kept 6", "kept 1", "nearness", "coverage")}
 JOINT = {name: name for name in ("after", "paid", "plan", "drawn")} | {"seconds of CPU": "cpu"}
@@ -419,6 +421,7 @@ def pages() -> dict[str, str]:
         tuned(stream_scores, "Streams distilled by scores that a reward weighs", STREAM_SCORES),
         tuned(joint, "Words and pictures that learn from the picture alone", JOINT)
         + joint.same_rate(campaign.load(joint.RECORD)),
+        tuned(agreed, "Learning where two checklists agree", AGREED),
         tuned(blackbox, "A teacher of which only samples are known", BLACKBOX),
         closed_form_page.section(campaign.load(closed_form.RECORD)),
         tuned(masked, "Tokens of a forward pass", MASKED),
