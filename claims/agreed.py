@@ -1,9 +1,9 @@
 """Words and pictures with a checklist each: does it help to learn only from rollouts on whose order both lists agree (ThinkRL-Edit)?
 
-**Setting.** The recipe `thinkrl_pictures` (arXiv:2601.03467): gimbal-tiny answers a sum whose result is a digit, gimbal-digits draws the
-digit that the answer names, and both are scored by checklists, the words by two questions and the picture by four. 20 steps of 8 tasks
-x 16 episodes, all settings those of `joint.py`. Arms: *chain*, the recipe, whose advantage is the rank on the longest chain of a group
-in which neither list falls where the other rises, and 0 off it; *sum*, the same lists added up and normalized over the group.
+**Setting.** The recipe `thinkrl_pictures` (arXiv:2601.03467): gimbal-tiny answers a sum whose result is a digit, gimbal-digits draws
+the digit that the answer names, and both are scored by checklists, the words by two questions and the picture by four. 20 steps of 8
+tasks x 16 episodes, all settings those of `joint.py`. Arms: *chain*, the recipe, whose advantage is the rank on the longest chain of
+a group in which neither list falls where the other rises, and 0 off it; *sum*, the same lists added up and normalized over the group.
 
 **Figures** (those of `joint.py`): 128 held-out sums, 4 episodes each, sampled as in training; *after* is the share of pictures that are
 real ones of the right digit by the half of the data that no run is paid by, *plan* the share of right answers, *drawn* the share of
