@@ -201,9 +201,8 @@ def test_an_end_cuts_the_future_off_and_a_limit_does_not():
 def test_another_policy_is_refused_before_anything_is_drawn():
     with pytest.raises(ValueError, match="Gaussian has no such samples: set policy='SquashedGaussian"):
         recipes.load("sac", {"policy": Gaussian(observations=3, actions=1)})
-    learner = Learner(Gaussian(observations=3, actions=2).load(), SoftActorCritic(critic=CRITIC))
     with pytest.raises(ValueError, match="SquashedGaussian"):
-        learner.prepare(batch_of())
+        Learner(Gaussian(observations=3, actions=2).load(), SoftActorCritic(critic=CRITIC))
 
 
 @pytest.mark.parametrize("wrong", [{"gamma": 1.5}, {"tau": -0.1}, {"alpha": 0.0}, {"temperature_learning_rate": -1.0}])

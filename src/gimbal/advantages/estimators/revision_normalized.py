@@ -82,5 +82,6 @@ class RevisionNormalized(AbstractAdvantage):
             )
 
     def _columns(self, batch: TrainBatch) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"], Int[Tensor, " N"]]:
+        batch.column("episode_N", self)  # a batch whose rows are whole episodes has no outcomes of rows
         outcome_N, before_N, revision_N = (batch.column(f"score/{name}", self) for name in (OUTCOME, BEFORE, REVISION))
         return outcome_N.float(), before_N.float(), revision_N.long()
