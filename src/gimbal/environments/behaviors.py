@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Float
 
 from gimbal.environments.gym import opened
-from gimbal.environments.merging_plans import PLANS
 from gimbal.environments.recording import COST, RecordedEpisode, Recording, joined
 from gimbal.ops import philox, stable_hash
 
@@ -19,6 +18,7 @@ CART = "gimbal.environments.bounded_cart:BoundedCart"
 DOCKING = "gimbal.environments.docking:Docking"
 LINE = "gimbal.environments.coop_line:CoopLine"
 HIDDEN = "gimbal.environments.hidden_cart:HiddenCart"
+PLANS = "gimbal.environments.merging_plans:MergingPlans"  # not from there, which needs gymnasium, an extra
 PENDULUM, MAZE = "Pendulum-v1", "gimbal.environments.point_maze:PointMaze"
 Rule = Callable[[Float[np.ndarray, " O"], np.random.Generator], Float[np.ndarray, " A"]]
 
