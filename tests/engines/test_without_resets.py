@@ -7,12 +7,14 @@ import pytest
 import torch
 
 from gimbal.engines.base import Request
+from gimbal.engines.early_stop import EarlyStop
 from gimbal.engines.episodes import Episodes
 from gimbal.environments.gym import Gymnasium
 from gimbal.policies.control import StepSampling
 from gimbal.policies.squashed import SquashedGaussian
 
 TASKS = Gymnasium(environment="gimbal.environments.there_and_back:docking", seed=3)
+JUDGED = SquashedGaussian(observations=6, actions=2, bound=0.1, judges=2)
 POLICY = SquashedGaussian(observations=6, actions=2, bound=0.1).load(0)
 ACHIEVED, DESIRED = slice(0, 2), slice(2, 4)  # of what is observed
 
@@ -78,3 +80,15 @@ def test_what_proves_the_delivery_is_not_gone_on_from():
     while engine.in_flight:
         engine.step()
     assert not engine._paused and len(engine._idle) == 1
+
+
+def test_early_stops_are_refused_where_nothing_is_reset():
+    """A stop would be a reset, and an episode that is spared would be so for good."""
+    engine = Episodes(slots=1, early_stop=EarlyStop()).start(JUDGED.load(0))
+    engine.load(0, JUDGED.load(0).state_dict())
+    engine.submit(Request(group=0, task=TASKS[0], sample=0, sampling=StepSampling(max_length=10**6), seed=0))
+    with pytest.raises(
+        ValueError, match=r"docking goes on by itself where an episode ends.*set engine\.early_stop=none"
+    ):
+        while engine.in_flight:
+            engine.step()

@@ -289,6 +289,12 @@ def test_with_a_value_temperature_choices_go_by_their_values_and_near_0_it_is_th
     one, other = (policy.assess(seen, policy.values(seen).argmax(-1, keepdim=True), 1.0) for policy in (sharp, best))
     torch.testing.assert_close(one[0], other[0])
     torch.testing.assert_close(one[1], other[1])
+    assert torch.isfinite(one[1]).all(), "of a choice that is as good as certain"
+    sharp.explore.fill_(0.0)
+    assert torch.isfinite(sharp.assess(seen, every[:1].expand(6, 1), 1.0)[1]).all(), "of one that is certain"
+    soft.explore.fill_(1.0)  # as before the first step
+    drawn, _ = soft.draw(seen, torch.rand(6, 1, generator=torch.Generator().manual_seed(1)), torch.zeros(6))
+    assert torch.equal(drawn, soft.values(seen).argmax(-1, keepdim=True)), "at temperature 0 the best one"
     with pytest.raises(ValueError, match="value_temperature is -1"):
         replace(CHOICES, value_temperature=-1.0)
 

@@ -1,5 +1,7 @@
 """The price of length, and the filter that leaves it out, both ways of DAPO."""
 
+from dataclasses import replace
+
 import made
 import pytest
 
@@ -16,6 +18,11 @@ def group(*lengths, stop=None):
         for i, length in enumerate(lengths)
     ]
     return Group.of(0, task, rollouts)
+
+
+def test_what_the_task_gave_is_no_length():
+    given = Group.of(0, Task(id="t"), [replace(group(16).rollouts[0], given=3)])
+    assert OverlongPenalty(limit=13, zone=0)(given) == [0] and OverlongPenalty(limit=12, zone=0)(given) == [-1]
 
 
 def test_overlong_penalty_by_hand():

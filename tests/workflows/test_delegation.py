@@ -114,6 +114,7 @@ def test_an_executor_has_tools_whose_answers_the_planner_never_sees():
     episode = outcome(reads, READS, LOOKUP)
     *executors, planner = episode.rows
     assert [row.role for row in episode.rows] == [EXECUTOR, EXECUTOR, PLANNER] and len(episode.acts) == 4
+    assert [act.turn for act in episode.acts] == [0, 1, 2, 3], "one executor's after another's"
     for row in executors:
         assert page(LOOKUP, row.task.prompt[0]) in row.text and page(LOOKUP, row.task.prompt[0]) not in planner.text
         assert row.task.prompt[1:] == ":" and row.stop == "terminated"
