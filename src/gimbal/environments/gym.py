@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -111,8 +111,8 @@ class AbstractPlayed(AbstractEnvironment):
             raise ValueError(f"{self.source}.reset returned {told(answer)}; it must return (observation, info)")
         return answer[0]
 
-    def _stepped(self, does: Any) -> tuple[Any, Any, Moment]:
-        """The next observation, the info of the step, and all that every environment says of it."""
+    def _stepped(self, does: Any) -> tuple[Any, Any, dict[str, Any]]:
+        """The next observation, the info of the step, and the fields of a moment that every environment tells."""
         answer = self._env.step(does)
         if not isinstance(answer, tuple | list) or len(answer) != 5:
             count = f"{len(answer)} values" if isinstance(answer, tuple | list) else told(answer)
@@ -121,7 +121,7 @@ class AbstractPlayed(AbstractEnvironment):
             )
         seen, reward, terminated, truncated, info = answer
         ends = {"terminated": bool(terminated), "truncated": bool(truncated)}
-        return seen, info, Moment(reward=self._earned(reward), success=self._reached(info), **ends)
+        return seen, info, {"reward": self._earned(reward), "success": self._reached(info), **ends}
 
     def _earned(self, reward: Any) -> float:
         """The reward as a number of usual size: learned from, any other would spoil every weight."""
@@ -237,15 +237,15 @@ class Environment(AbstractPlayed):
             assert self._bounds is not None
             low, high = self._bounds
             does = np.minimum(np.maximum(action.reshape(low.shape), low), high)  # np.clip takes twice as long
-        seen, info, moment = self._stepped(does)
+        seen, info, said = self._stepped(does)
         begins = info.get(BEGINS) if isinstance(info, Mapping) else None
-        if begins is not None and not moment.ended:
+        if begins is not None and not (said["terminated"] or said["truncated"]):
             raise ValueError(
                 f"{self.source}.step says in its info what the next episode {BEGINS} with, and ends none: let it be terminated or "
                 "truncated"
             )
-        shown = {"observation": self._shown(seen, "step"), "cost": self._cost(info)}
-        return replace(moment, **shown, begins=None if begins is None else self._shown(begins, "step"))
+        begins = None if begins is None else self._shown(begins, "step")
+        return Moment(observation=self._shown(seen, "step"), cost=self._cost(info), begins=begins, **said)
 
     def _cost(self, info: Any) -> float | None:
         """What the step cost, where all of its steps say so."""

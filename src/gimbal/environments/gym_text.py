@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from gimbal.config.own import told
@@ -97,8 +97,8 @@ class Spoken(AbstractPlayed):
         does, why = self._read(action)
         if why:
             return Moment(observation=why, calls=1, errors=1)
-        seen, _, moment = self._stepped(does)
-        return replace(moment, observation=self._shown(seen, "step"), calls=1)
+        seen, _, said = self._stepped(does)
+        return Moment(observation=self._shown(seen, "step"), calls=1, **said)
 
     def _shown(self, seen: Any, call: str) -> str:
         if not isinstance(seen, str):
