@@ -42,6 +42,7 @@ class Defenders:
     - a tolerance above the first gap: the same.
     - exact answers and ``possible`` exact: converged means that the best member of each attack is within ``tolerance`` of the best
       policy there is.
+    - answers that are not exact: an attack that has its answer is not asked again, so converged says nothing of how good that one is.
 
     Confidence: partial; the criterion is verified. Ours: attacks are listed, and each answer is trained against one of them, where the
     paper trains new policy and attacker together for the gap, from a ball of perturbations.
