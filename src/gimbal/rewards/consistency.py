@@ -15,8 +15,8 @@ from gimbal.composition import STREAMS, Composition, Refusal, Verdict
 from gimbal.config.own import told
 from gimbal.records import Group
 from gimbal.rewards.base import AbstractReward
-from gimbal.rewards.digits import DigitClass
-from gimbal.rewards.samples import NO_LABEL, finished, making
+from gimbal.rewards.digits import images, logits
+from gimbal.rewards.samples import finished, making
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +89,5 @@ class DigitConsistency(AbstractConsistency):
     name: str = "same"
 
     def same(self, x_PD: Float[Tensor, "P D"], other_PD: Float[Tensor, "P D"]) -> Float[Tensor, " P"]:
-        none_P = torch.full((len(x_PD),), NO_LABEL)
-        judges = [DigitClass(wanted=digit, scale="probability") for digit in range(10)]
-        p_PC, other_PC = (
-            torch.stack([judge.of_samples(one_PD, none_P) for judge in judges], -1) for one_PD in (x_PD, other_PD)
-        )
+        p_PC, other_PC = (logits(images(one_PD)).softmax(-1) for one_PD in (x_PD, other_PD))
         return (p_PC * other_PC).sum(-1)

@@ -63,6 +63,12 @@ def images(flat_KD: Float[Tensor, "K D"]) -> Float[Tensor, "K 64"]:
     return flat_KD
 
 
+def logits(x_ND: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
+    """Of the ten digits, by a linear softmax that is trained on the even rows."""
+    weight_CD, bias_C = (part.to(x_ND.device) for part in _linear())
+    return x_ND @ weight_CD.T + bias_C
+
+
 def _classes(wanted: Tensor, name: str) -> None:
     if (wanted < 0).any():
         raise ValueError(
@@ -110,8 +116,7 @@ class DigitClass(AbstractSampleReward):
         wanted_N1 = (label_N if self.wanted < 0 else torch.full_like(label_N, self.wanted))[:, None]
         _classes(wanted_N1, self.name)
         if self.by == "linear":
-            weight, bias = (part.to(x_ND.device) for part in _linear())
-            logit_NC = x_ND @ weight.T + bias
+            logit_NC = logits(x_ND)
             if self.scale == "logit":
                 return logit_NC.gather(1, wanted_N1)[:, 0]
             log_NC = logit_NC.log_softmax(-1)

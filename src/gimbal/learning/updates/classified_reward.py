@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -94,12 +95,16 @@ class ClassifiedReward(AbstractAround):
         """What is paid for."""
         return models[CLASSIFIER](_acting(models).normal(seen_NSO.to(models.device)))[..., 0] > 0
 
+    @cached_property
+    def _kinds(self) -> tuple[Float[Tensor, "E O"], Float[Tensor, "F O"]]:
+        """All recorded successes, and all recorded failures."""
+        seen = [episode.observation_SO for episode in self.examples.recording.episodes]
+        success_EO, failure_FO = (np.concatenate([x[kind] for x in seen]) for kind in (np.s_[-1:], np.s_[:-1]))
+        return torch.from_numpy(success_EO), torch.from_numpy(failure_FO)
+
     def _drawn(self, models: Models, batch: TrainBatch) -> dict[str, Tensor]:
         """An example of each kind for each row."""
-        episodes, draws = self.examples.recording.episodes, models.random(CLASSIFIER)
-        success_EO = torch.from_numpy(np.concatenate([episode.observation_SO[-1:] for episode in episodes]))
-        failure_FO = torch.from_numpy(np.concatenate([episode.observation_SO[:-1] for episode in episodes]))
-        count = batch.shape[0]
+        (success_EO, failure_FO), draws, count = self._kinds, models.random(CLASSIFIER), batch.shape[0]
         success_NO = success_EO[draws.integers(len(success_EO), size=count)]
         failure_NO = failure_FO[draws.integers(len(failure_FO), size=count)]
         own_N1 = torch.from_numpy(draws.random((count, 1)) < self.online)
