@@ -56,6 +56,7 @@ PRICED = CONTROL | {
     "reward_shaping": [{"class": "PricedCost", "multiplier": 0.5}],
     "controllers": {"reward_shaping.0.multiplier": LIMIT},
 }
+GUARDED = CONTROL | {"controllers": {"guard.penalty": LIMIT | {"signal": "guard/unsafe", "limit": 0.0}}}
 DIALOGUE = TOKENS | {"workflow": {"class": "Dialogue", "tool": {"class": "Calculator"}, "answers": 3}}
 BLACK_BOX = TOKENS | {"workflow": {"class": "Agent", "program": "agent.py:solve"}}
 ROLES = {
@@ -204,6 +205,7 @@ SICK = {
         ({"cost__step": 0.08, "run": PRICED}, {"cost__step": 0.05, "run": PRICED}),
         ({"cost__step": 0.06, "run": PRICED}, {"cost__step": (0.2, 0.04), "run": PRICED}),
         ({"cost__step": 0.06, "run": PRICED}, {"cost__step": 0.06, "run": CONTROL}),
+        ({"cost__step": 0.06, "run": PRICED}, {"guard__unsafe": 0.06, "run": GUARDED}),  # a method's own, of 0
     ],
     "no updates": [
         (

@@ -110,10 +110,12 @@ def pegged(record: Record) -> Sign | None:
 
 
 def broken_limit(record: Record) -> Sign | None:
-    """What a Lagrangian holds to a limit was above it in the last quarter of the run, beyond noise."""
+    """Costs that a Lagrangian holds to a limit were above it in the last quarter of the run, beyond noise. Other limits are a method's
+    own, and some of them are never reached: a share of unsafe steps of 0."""
     for place in ("controllers", "update.controllers"):
         for path, rule in record.setting(place, {}).items():
-            values = record(str(rule.get("signal"))) if rule.get("class") == "Lagrangian" else []
+            signal = str(rule.get("signal"))
+            values = record(signal) if rule.get("class") == "Lagrangian" and signal.startswith("cost/") else []
             last, limit = values[-max(1, len(values) // 4) :], float(rule.get("limit", math.inf))
             if len(values) < SHORTEST:
                 continue
@@ -123,7 +125,7 @@ def broken_limit(record: Record) -> Sign | None:
             own, high = record(f"control/{path}")[-1:], float(rule.get("high", math.inf))
             spent = bool(own) and own[0] >= high
             evidence = (
-                f"{rule['signal']} was {figure(statistics.fmean(last))} on average in the last {len(last)} of {len(values)} "
+                f"{signal} was {figure(statistics.fmean(last))} on average in the last {len(last)} of {len(values)} "
                 f"steps, above its limit of {limit:g}; {path} ended at {', '.join(map(figure, own)) or 'no value'}"
                 + (", the highest it may be" if spent else "")
             )
