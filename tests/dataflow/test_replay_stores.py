@@ -246,7 +246,7 @@ def test_a_directory_that_went_away_is_no_full_disk(tmp_path):
     store = Transitions(capacity=50, disk=str(place)).start(0)
     store.take(rows([12]))
     place.rename(tmp_path / "elsewhere")
-    with pytest.raises(ValueError, match=r"no place for 12 decisions \(No such file or directory\): it is to be there"):
+    with pytest.raises(ValueError, match=r"no place for 12 decisions \(No such file or directory\): it must exist"):
         store.state_dict()
 
 

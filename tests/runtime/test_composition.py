@@ -321,7 +321,7 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
         sac(), engine=Episodes(correlation=0.9), held_out=replace(sac().held_out, engine=None)
     ),
     "samples real steps from a buffer, but Once is not one": replace(mbpo(), store=Once()),
-    "store.disk=nowhere is no directory: make it, which": replace(sac(), store=Transitions(disk="nowhere")),
+    "store.disk=nowhere is not a directory: create it": replace(sac(), store=Transitions(disk="nowhere")),
     r"a buffer's are not: store='Recordings\(\)'.*update\.guard=none": replace(
         mbpo(), update=replace(mbpo().update, guard=Guardian())
     ),

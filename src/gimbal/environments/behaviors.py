@@ -18,7 +18,7 @@ CART = "gimbal.environments.bounded_cart:BoundedCart"
 DOCKING = "gimbal.environments.docking:Docking"
 LINE = "gimbal.environments.coop_line:CoopLine"
 HIDDEN = "gimbal.environments.hidden_cart:HiddenCart"
-PLANS = "gimbal.environments.merging_plans:MergingPlans"  # not from there, which needs gymnasium, an extra
+PLANS = "gimbal.environments.merging_plans:MergingPlans"  # not imported: that file needs gymnasium, an extra
 PENDULUM, MAZE = "Pendulum-v1", "gimbal.environments.point_maze:PointMaze"
 Rule = Callable[[Float[np.ndarray, " O"], np.random.Generator], Float[np.ndarray, " A"]]
 

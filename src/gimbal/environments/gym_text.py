@@ -23,8 +23,8 @@ class TextGymnasiumTasks(AbstractGenerated):
     """Task i is one episode of ``environment``, reset with a seed drawn from (``seed``, i), to be solved in ``TextGymnasium``.
 
     ``system`` opens a chat, in which what the environment shows is a user's message. ``chat=False`` is for models without a chat
-    template: the prompt is the text of ``system``, a line, and what the environment shows; each observation follows its turn as it is,
-    so let it begin and end its line itself.
+    template: the prompt is the text of ``system``, a line, and what the environment shows; observations follow turns as they are, so
+    they have to bring their own line breaks.
     """
 
     environment: str | Callable[..., Any]

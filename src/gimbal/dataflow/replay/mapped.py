@@ -30,7 +30,7 @@ def room(like: Tensor, rows: int, directory: str) -> Tensor:
         except OSError as error:
             way = "lower store.capacity, or name a directory on another disk"
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                way = "it is to be there, and writable, as long as the run goes on; name another at the start of a run"
+                way = "it must exist and be writable until the run ends; a new run may name another"
             raise ValueError(
                 f"store.disk={directory} has no place for {rows:,} decisions ({error.strerror}): {way}"
             ) from error

@@ -116,7 +116,7 @@ class Transitions(AbstractStoreSpec):
         learns = whole.run.learns
         if self.disk and not Path(self.disk).is_dir():
             yield Refusal(
-                f"store.disk={self.disk} is no directory: make it, which a run that goes on needs again, or leave it out of a new run "
+                f"store.disk={self.disk} is not a directory: create it (a resumed run needs it too), or start a new run without it "
                 "to keep decisions in memory"
             )
         if not learns.off_policy:
