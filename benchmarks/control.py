@@ -9,10 +9,12 @@ MountainCarContinuous an Ornstein-Uhlenbeck noise of .5. A case goes on from wha
 
     python benchmarks/control.py --seeds 5 --out benchmarks/control.json   # about 25 CPU minutes
 
-``--turns`` measures speed alone, finer: both sides, and an update of SAC written by hand with the same networks and minibatch, take
-turns of 200 steps of the environment in one process, and what a turn took is divided by the other's of the same turn.
+``--turns`` measures speed alone, finer: both sides take turns of some steps of the environment in one process, and what a turn took is
+divided by the other's of the same turn. There SB3 has the recipe's networks, minibatches, environments and number of updates for a
+step (DQN its five-step targets too). The updates alone, written by hand with the same networks and minibatches (``by_hand.py``), take
+turns too: what is above them is steps of the environment, a buffer, weights that are delivered and checked, and figures that are told.
 
-    python benchmarks/control.py sac --turns 10 --out benchmarks/control.json
+    python benchmarks/control.py sac td3 dqn ppo_pendulum --turns 10 --out benchmarks/control.json
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import by_hand
 import torch
-from torch import nn
 
 from gimbal import recipes
 from gimbal.environments.gym import Gymnasium
@@ -37,7 +39,6 @@ from gimbal.runtime.local import Trainer
 
 CLAIM = Path(__file__).parents[1] / "claims" / "control.json"
 EPISODES = 20
-TURN = 200  # steps of the environment
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,51 @@ CASES = {
 }
 
 
+@dataclass(frozen=True)
+class Pace:
+    """A recipe, and SB3 with its networks, minibatches, environments and number of updates."""
+
+    recipe: str
+    algorithm: str
+    options: Mapping[str, Any]
+    beside: int = 1  # environments
+    turn: int = 200  # steps of the environment
+    updates: float = 1.0  # for a step of the environment
+
+
+PACES = {
+    "sac": Pace("sac", "SAC", SMALL),
+    "td3": Pace("td3", "TD3", SMALL),
+    "dqn": Pace(
+        "dqn",
+        "DQN",
+        {
+            "learning_rate": 5e-4,
+            "batch_size": 128,
+            "buffer_size": 50_000,
+            "learning_starts": 1_000,
+            "target_update_interval": 1,
+            "tau": 0.02,
+            "train_freq": 16,
+            "gradient_steps": 32,
+            "n_steps": 5,
+            "policy_kwargs": {"net_arch": [128, 128]},
+        },
+        beside=8,
+        turn=1_024,
+        updates=0.25,
+    ),
+    "ppo_pendulum": Pace(
+        "pendulum",
+        "PPO",
+        {"learning_rate": 2e-3, "n_steps": 100, "batch_size": 400, "n_epochs": 10, "gamma": 0.9},
+        beside=20,
+        turn=4_000,
+        updates=0.025,
+    ),
+}
+
+
 def theirs(case: Case, seed: int) -> dict[str, float]:
     import numpy as np
     import stable_baselines3
@@ -156,29 +202,35 @@ def falling(first: float) -> Callable[[float], float]:
 
 
 def paced(name: str, turns: int) -> dict[str, Any]:
-    """CPU milliseconds for a step of the environment and its update, of each side in turns."""
+    """CPU milliseconds for a step of the environment and its updates, of each side in turns."""
     import stable_baselines3
+    from stable_baselines3.common.env_util import make_vec_env
 
-    case, run = CASES[name], recipes.load(name, {"seed": 0})
+    pace = PACES[name]
+    run = recipes.load(pace.recipe, {"seed": 0, "steps": 100_000})
     trainer = Trainer(replace(run, threads=1))
     trainer.begin()
-    model = vars(stable_baselines3)[case.algorithm]("MlpPolicy", run.tasks.source, seed=0, device="cpu", **case.options)
-    update = by_hand()
+    environments = make_vec_env(run.tasks.source, n_envs=pace.beside, seed=0)
+    model = vars(stable_baselines3)[pace.algorithm](
+        "MlpPolicy", environments, seed=0, device="cpu", **deepcopy(dict(pace.options))
+    )
+    update = by_hand.UPDATES[name]()
 
     def gimbal() -> float:
-        until = trainer.pipeline.generated["decisions"] + TURN
-        while trainer.pipeline.generated["decisions"] < until:
+        began = trainer.pipeline.generated["decisions"]
+        while trainer.pipeline.generated["decisions"] < began + pace.turn:
             trainer.advance()
-        return TURN
+        return trainer.pipeline.generated["decisions"] - began
 
     def sb3() -> float:
-        model.learn(TURN, reset_num_timesteps=False)
-        return TURN
+        began = model.num_timesteps
+        model.learn(pace.turn, reset_num_timesteps=False)
+        return model.num_timesteps - began
 
     def floor() -> float:
-        for _ in range(TURN):
+        for _ in range(round(pace.turn * pace.updates)):
             update()
-        return TURN
+        return pace.turn
 
     sides, took = {"gimbal": gimbal, "sb3": sb3, "floor": floor}, dict[str, list[float]]()
     for turn in range(turns + 2):
@@ -188,58 +240,16 @@ def paced(name: str, turns: int) -> dict[str, Any]:
             if turn > 1:  # what comes before is caches, and a buffer that is still empty
                 took.setdefault(who, []).append(1e3 * (time.process_time() - start) / steps)
     trainer.close()
-    ratios = {who: [b / a for a, b in zip(took["gimbal"], took[who], strict=True)] for who in ("sb3", "floor")}
+    ratios = {who: [b / a for a, b in zip(took["gimbal"], own, strict=True)] for who, own in took.items()}
     return {
         "case": f"{name}, speed",
         "turns": turns,
-        **{f"{who}_ms": round(statistics.median(values), 2) for who, values in took.items()},
-        **{f"{who}_by_gimbal": round(statistics.median(values), 2) for who, values in ratios.items()},
+        **{f"{who}_ms": round(statistics.median(values), 3) for who, values in took.items()},
+        **{f"{who}_by_gimbal": round(statistics.median(ratios[who]), 2) for who in took if who != "gimbal"},
         "sb3_by_gimbal_least": round(min(ratios["sb3"]), 2),
         "sb3_by_gimbal_most": round(max(ratios["sb3"]), 2),
         "load": round(os.getloadavg()[1], 1),
     }
-
-
-def by_hand() -> Callable[[], None]:
-    """An update of SAC as short as it can be written: 64 x 64, minibatches of 128, on data that do not matter."""
-    actor = nn.Sequential(nn.Linear(3, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
-    shapes = ((2, 4, 64), (2, 64, 64), (2, 64, 1), (2, 1, 64), (2, 1, 64), (2, 1, 1))
-    critic = [(0.1 * torch.randn(shape)).requires_grad_() for shape in shapes]
-    target = [weight.detach().clone() for weight in critic]
-    alpha, weights = torch.zeros((), requires_grad=True), [*actor.parameters()]
-    adam = [torch.optim.Adam(own, 1e-3, fused=True) for own in (critic, weights, [alpha])]
-    seen, did, after, reward = torch.randn(128, 3), torch.rand(128, 1), torch.randn(128, 3), torch.randn(128)
-
-    def worth(q: Sequence[torch.Tensor], observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        x = torch.cat([observation, action], -1).expand(2, -1, -1)
-        x = torch.baddbmm(q[4], torch.baddbmm(q[3], x, q[0]).relu(), q[1]).relu()
-        return torch.baddbmm(q[5], x, q[2])[..., 0]
-
-    def acts(observation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        mean, log_std = actor(observation).chunk(2, -1)
-        noise = torch.randn(128, 1)
-        u = mean + log_std.clamp(-5, 2).exp() * noise
-        return u.tanh(), (2 * torch.logaddexp(u, -u) - log_std - 0.5 * noise * noise).sum(-1)
-
-    def move(optimizer: torch.optim.Optimizer) -> None:
-        optimizer.step()
-        optimizer.zero_grad()
-
-    def update() -> None:
-        with torch.no_grad():
-            action, logprob = acts(after)
-            y = reward + 0.99 * (worth(target, after, action).min(0).values - alpha.exp() * logprob)
-        (worth(critic, seen, did) - y).square().mean().backward(inputs=critic)
-        move(adam[0])
-        with torch.no_grad():
-            torch._foreach_lerp_(target, critic, 0.005)
-        action, logprob = acts(seen)
-        loss = (alpha.detach().exp() * logprob - worth(critic, seen, action).min(0).values).mean()
-        (loss - alpha * (logprob.detach() - 1).mean()).backward(inputs=[*weights, alpha])
-        move(adam[1])
-        move(adam[2])
-
-    return update
 
 
 def beside(name: str, runs: Sequence[Mapping[str, float]]) -> dict[str, Any]:
@@ -264,8 +274,8 @@ def main() -> None:
     given = parser.parse_args()
     if wrong := [name for name in given.cases if name not in CASES]:
         parser.error(f"there is no case {wrong[0]}: {', '.join(CASES)}")
-    if given.turns and given.cases not in ([], ["sac"]):
-        parser.error("--turns has a floor for sac alone: leave the other cases out")
+    if given.turns and (wrong := [name for name in given.cases if name not in PACES]):
+        parser.error(f"there is no speed of {wrong[0]}: {', '.join(PACES)}")
     record = json.loads(given.out.read_text()) if given.out and given.out.is_file() else {"returns": [], "speed": []}
 
     def keep(kind: str, row: dict[str, Any]) -> None:
@@ -275,7 +285,8 @@ def main() -> None:
             given.out.write_text(json.dumps(record, indent=1) + "\n")
 
     if given.turns:
-        keep("speed", paced("sac", given.turns))
+        for name in given.cases or PACES:
+            keep("speed", paced(name, given.turns))
         return
     for name in given.cases or CASES:
         runs = [run for row in record["returns"] if row["case"] == CASES[name].bar for run in row["sb3"]]

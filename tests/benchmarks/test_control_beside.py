@@ -26,6 +26,9 @@ def script(name):
     return module
 
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import by_hand
+
 actors, control = script("actors"), script("control")
 
 
@@ -63,6 +66,37 @@ def test_every_bar_of_the_claim_has_a_case():
 
 def test_what_falls_begins_at_its_setting_and_ends_at_0():
     assert control.falling(0.2)(1.0) == 0.2 and control.falling(0.2)(0.0) == 0.0
+
+
+@pytest.mark.parametrize("name", control.PACES)
+def test_speed_is_compared_at_equal_networks_minibatches_and_updates(name):
+    pace = control.PACES[name]
+    run, options = recipes.load(pace.recipe), pace.options
+    assert options.get("policy_kwargs", {"net_arch": [64, 64]})["net_arch"] == [*run.policy.hidden]
+    assert run.engine.slots == pace.beside
+    if name == "ppo_pendulum":
+        moves = run.optimization.epochs * run.optimization.minibatches
+        steps = run.prompts_per_step * run.sampling.max_length
+        assert (steps, options["n_epochs"]) == (pace.beside * options["n_steps"], run.optimization.epochs)
+        assert (steps / run.optimization.minibatches, moves / steps) == (options["batch_size"], pace.updates)
+    else:
+        theirs = options.get("gradient_steps", 1) / options.get("train_freq", 1) / pace.beside
+        assert run.store.update_to_data == pace.updates == theirs
+        assert (run.store.minibatch, run.store.n) == (options["batch_size"], options.get("n_steps", 1))
+
+
+@pytest.mark.parametrize("name", by_hand.UPDATES)
+def test_an_update_by_hand_moves_what_it_trains(name, monkeypatch):
+    trained = []
+    made = by_hand.moves
+    monkeypatch.setattr(
+        by_hand, "moves", lambda weights, *rest, **more: trained.extend(weights) or made(weights, *rest, **more)
+    )
+    update = by_hand.UPDATES[name]()
+    before = [weight.detach().clone() for weight in trained]
+    for _ in range(4):
+        update()
+    assert all(not weight.equal(old) for weight, old in zip(trained, before, strict=True))
 
 
 def test_actors_apart_and_together_are_one_run_but_for_where_they_act():
