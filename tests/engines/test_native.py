@@ -1,6 +1,7 @@
 """The native engine against transformers' own generate and full forward passes, on small random models."""
 
 from collections import Counter
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -36,7 +37,7 @@ def policy(family="qwen3", seed=0):
     tokenizer.decoder = decoders.Fuse()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(CONFIGS[family]).eval()
+        model = AutoModelForCausalLM.from_config(deepcopy(CONFIGS[family])).eval()
         for name, p in model.named_parameters():
             # Random models are nearly indifferent; wider weights make choices and mistakes visible.
             if p.ndim > 1:

@@ -56,7 +56,6 @@ def read(path: str, dtype: torch.dtype, fresh: int | None, *, masked: bool = Fal
         AutoModelForImageTextToText,
         AutoModelForMaskedLM,
     )
-    from transformers.models.auto.processing_auto import AutoProcessor
     from transformers.models.auto.tokenization_auto import AutoTokenizer
     from transformers.utils import logging
 
@@ -68,7 +67,7 @@ def read(path: str, dtype: torch.dtype, fresh: int | None, *, masked: bool = Fal
     if not local.exists():
         hub_has(path, ours)
     try:
-        processor = AutoProcessor.from_pretrained(path) if sees(path) else None
+        processor = _processor(path) if sees(path) else None
         tokenizer = AutoTokenizer.from_pretrained(path) if processor is None else processor.tokenizer
         kind = AutoModelForCausalLM if processor is None else AutoModelForImageTextToText
         kind = AutoModelForMaskedLM if masked else kind
@@ -105,6 +104,12 @@ def read(path: str, dtype: torch.dtype, fresh: int | None, *, masked: bool = Fal
     if broken := [name for name, x in model.state_dict().items() if not bool(torch.isfinite(x).all())]:
         raise ValueError(f"the weights in {path} are not all finite numbers: {some(broken)}")
     return model.eval(), tokenizer, processor
+
+
+def _processor(path: str) -> Any:
+    from transformers.models.auto.processing_auto import AutoProcessor  # half a second, and text needs none
+
+    return AutoProcessor.from_pretrained(path)
 
 
 def check_files(path: str, ours: str = TINY) -> None:
