@@ -18,6 +18,7 @@ import stream_scores
 import streams
 import torch
 
+from gimbal.dataflow.filters.unspoilt import Unspoilt
 from gimbal.dataflow.real_samples import RealSamples
 from gimbal.learning.updates.discriminator import AdversarialLoss
 
@@ -29,13 +30,16 @@ def test_the_past_is_all_that_differs():
     assert own.prompts_per_step * own.num_generations == 32 and own.sampling.max_length == 4 and streams.LONG == 12
 
 
-def test_the_reward_is_all_that_differs():
+def test_the_reward_or_the_filter_is_all_that_differs():
     runs = {arm: stream_pairs.run_of(arm, 1e-4, 2) for arm in stream_pairs.TUNED.arms}
     classes = runs[stream_pairs.CLASSES]
     assert classes == streams.run_of(streams.OWN, 1e-4, 2) == runs[stream_pairs.BASE]
     pairs = runs[stream_pairs.PAIRS]
     assert replace(pairs, rewards=classes.rewards) == classes
     assert [reward.name for reward in pairs.rewards if reward.weight] == ["same"]
+    unspoilt = runs[stream_pairs.UNSPOILT]
+    assert replace(unspoilt, filters=()) == classes and unspoilt.filters == (Unspoilt(),) and not classes.filters
+    assert classes.prompts_per_step * classes.num_generations * classes.workflow.blocks == stream_pairs.DRAWN
 
 
 def test_blocks_agree_where_their_neighbours_vote_alike():
