@@ -18,14 +18,14 @@ third from either end), lies above 0, and below if it lies below; otherwise it i
 *unspoilt* and *classes* in *kept*; a second one is that in *nearness*.
 
 **Limits.** A classifier that knows the ten digits stands for a judge of pairs, so *pairs* knows as much about a pair as *classes* about
-a block, but for what was asked. NFT, where PaCo-RL uses a policy gradient; no text, and no sets that are drawn at once. Edit-R2 filters
-edits after an instruction that was not followed, by a policy gradient; here it is blocks after a class that was not kept. *unspoilt* and
-*classes* draw as many blocks and take as many steps, so *unspoilt* trains on fewer; what it would do to leave out as many others is not
-measured.
+a block, but for what was asked. NFT, where PaCo-RL uses a policy gradient; no text, and no sets that are drawn at once. Edit-R2
+filters edits after an instruction that was not followed, by a policy gradient; here it is blocks after a class that was not kept.
+*unspoilt* and *classes* draw as many blocks and take as many steps, so *unspoilt* trains on fewer; what it would do to leave out as
+many others is not measured.
 
 Written before its runs, after pilots of seed 100: *base* had a *kept* of 0.55 and an *agree* of 0.74, *pairs* at 3e-4 0.78 and 0.90; no
-last block was a one any more (3 % before), and the nearness fell from -0.06 to -0.19. *unspoilt* was written later, before its own runs:
-the figures of the other arms were known, of its own only that 7 % of the blocks of three steps were left out.
+last block was a one any more (3 % before), and the nearness fell from -0.06 to -0.19. *unspoilt* was written later, before its own
+runs: the figures of the other arms were known, of its own only that 7 % of the blocks of three steps were left out.
 
     python claims/stream_pairs.py --processes 1     # goes on from claims/stream_pairs.json; nine minutes of one idle core
 """
