@@ -11,6 +11,7 @@ pytest.importorskip("diffusers", reason="diffusers is not installed: pip install
 sys.path.insert(0, str(Path(__file__).parents[2] / "claims"))
 import forcing
 import forecasts
+import made
 import searched
 import self_distilled
 import stream_pairs
@@ -18,8 +19,11 @@ import stream_scores
 import streams
 import torch
 
+from gimbal.dataflow.filters.unspoilt import Unspoilt
 from gimbal.dataflow.real_samples import RealSamples
 from gimbal.learning.updates.discriminator import AdversarialLoss
+from gimbal.records import Episode, Group
+from gimbal.rewards.digits import digits
 
 
 def test_the_past_is_all_that_differs():
@@ -29,13 +33,36 @@ def test_the_past_is_all_that_differs():
     assert own.prompts_per_step * own.num_generations == 32 and own.sampling.max_length == 4 and streams.LONG == 12
 
 
-def test_the_reward_is_all_that_differs():
+def test_the_reward_or_the_filter_is_all_that_differs():
     runs = {arm: stream_pairs.run_of(arm, 1e-4, 2) for arm in stream_pairs.TUNED.arms}
     classes = runs[stream_pairs.CLASSES]
     assert classes == streams.run_of(streams.OWN, 1e-4, 2) == runs[stream_pairs.BASE]
     pairs = runs[stream_pairs.PAIRS]
     assert replace(pairs, rewards=classes.rewards) == classes
     assert [reward.name for reward in pairs.rewards if reward.weight] == ["same"]
+    unspoilt = runs[stream_pairs.UNSPOILT]
+    assert replace(unspoilt, filters=()) == classes and unspoilt.filters == (Unspoilt(),) and not classes.filters
+    others = runs[stream_pairs.OTHERS]
+    assert replace(others, filters=()) == classes and others.filters == (stream_pairs.AsMany(),)
+    assert classes.prompts_per_step * classes.num_generations * classes.workflow.blocks == stream_pairs.DRAWN
+
+
+def test_as_many_other_blocks_are_left_out_and_never_a_first_one():
+    def out(group):
+        return [[not row.mask_S.any() for row in episode.rows] for episode in group.episodes]
+
+    episodes, task = [], made.Task(id="t", columns={"label": 7})
+    for sample in range(6):
+        rows = [
+            made.rollout(task, decisions=made.finished([0.0], [0], side=8).decisions, sample=sample) for _ in range(5)
+        ]
+        episodes.append(Episode(rows=tuple(replace(row, row=place) for place, row in enumerate(rows))))
+    for episode in episodes[:2]:  # in two streams only the first block is a seven; all else is noise
+        episode.rows[0].decisions.state_NXD[0, -1] = digits()[0][digits()[1] == 7][0].view(1, 8, 8)
+    group = Group(index=0, task=task, episodes=tuple(episodes))
+    spoilt, others = out(Unspoilt()(group)), out(stream_pairs.AsMany()(group))
+    assert sum(map(sum, others)) == sum(map(sum, spoilt)) > 0 and others != spoilt
+    assert not any(row[0] for row in others) and out(stream_pairs.AsMany()(group)) == others
 
 
 def test_blocks_agree_where_their_neighbours_vote_alike():

@@ -37,7 +37,7 @@ PAGES = [
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name not in RUN_ELSEWHERE),
     ROOT / "claims" / "README.md",
 ]
-SYNTAX = re.compile(r"[|\[\]{}]|\.\.\.|\bRECIPE\b|\bshow NAME\b")  # of usage lines, which nobody types
+SYNTAX = re.compile(r"(^| )\[|[|{}]|\.\.\.|\bRECIPE\b|\bshow NAME\b")  # of usage lines, which nobody types
 
 
 def docstrings():
@@ -118,7 +118,8 @@ def desk(tmp_path, monkeypatch, recorded):
         "        return x_ND.mean(-1)\n"
     )
     (tmp_path / "agent.py").write_text("def solve(base_url, task):\n    return 0.0\n")
-    (tmp_path / "PATH").mkdir()
+    for name in ("PATH", "STUDENT", "TEACHER"):
+        (tmp_path / name).mkdir()
 
 
 def test_directories_of_runs_end_in_the_seed():

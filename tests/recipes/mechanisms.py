@@ -50,6 +50,7 @@ from gimbal.engines.native import Native
 from gimbal.environments.alternating import Alternating
 from gimbal.environments.choices import Choices
 from gimbal.environments.chores import Chores
+from gimbal.environments.conditions import Conditions
 from gimbal.environments.gym import Gymnasium
 from gimbal.environments.hops import Hops
 from gimbal.environments.lookups import Lookups, LookupTurns, Pages
@@ -83,6 +84,7 @@ from gimbal.rewards.digits import DigitDistance, DigitLikeness
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.rewards.reasoning import ReasoningScore
 from gimbal.rewards.refined_digits import Fidelity
+from gimbal.rewards.shapes import ShapeAttributes
 from gimbal.rewards.shown_digits import UsablePicture
 from gimbal.rewards.verdict_place import VerdictAndPlace
 from gimbal.runtime.run import Run
@@ -895,6 +897,11 @@ MECHANISMS: dict[str, Mechanism] = {
             update=replace(recipes.function("fisor")().update, safe_expectile=0.5)
         ),
         update=differs("weight/mean").by(update=replace(recipes.function("fisor")().update, beta=0.0, escape=0.0)),
+    ),
+    "shapes": of(
+        "diffusion_nft",
+        tasks=REWARD.by(tasks=Conditions(labels=(8,), seed=1)),
+        rewards=differs("reward/shape/mean").by(rewards=(ShapeAttributes(only=("colour",)),)),
     ),
     "simba": of(
         "sac",

@@ -60,7 +60,8 @@ def find(name: str) -> Any:
     if name not in catalogue():
         parts = [entry.name for entry in catalogue().values() if entry.part]
         raise ValueError(
-            f"gimbal has no part called {name}{nearest(name, parts)} (write your own as file.py:{name}() or pkg.module:{name}())"
+            f"gimbal has no part called {name}{nearest(name, parts)} (write your own as file.py:{name}() or pkg.module:{name}(), "
+            "and text inside a part in quotes)"
         )
     return vars(importlib.import_module(catalogue()[name].module))[name]
 

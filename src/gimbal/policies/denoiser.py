@@ -17,7 +17,7 @@ from gimbal.composition import FORWARD, SHOWS, STREAMS, Advice, Composition, Ref
 from gimbal.objectives.base import UPDATE, AbstractObjective
 from gimbal.policies import diffusers, samplers
 from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
-from gimbal.policies.diffusers import DIFFUSED, DIGITS, RING, SHOWN, STREAM, LoadedParts, NoiseSchedule
+from gimbal.policies.diffusers import DIFFUSED, DIGITS, RING, SHAPES, SHOWN, STREAM, LoadedParts, NoiseSchedule
 from gimbal.policies.lora import LoRA, inject, merged, save_adapter
 from gimbal.policies.paths import NO_LABEL, ODE, PATHS, TRAILING, Paths, PathSampling
 from gimbal.records import AbstractDecisions, AbstractSampling, Task
@@ -261,11 +261,12 @@ class Denoiser(AbstractPolicySpec):
     network the block before, in a stream of blocks (workflow=Streamed()), or the part of a picture that its task shows
     (tasks=ShownPictures()), by channels whose weights begin at 0 too. A model that was saved with one of them keeps it. Two have
     history: ``gimbal-digits-stream`` draws another digit of the same class after a digit, ``gimbal-digits-shown`` completes a digit.
-    ``gimbal-ring`` is a flow of points in the plane: samples of one pixel and two channels.
+    ``gimbal-shapes`` (diffusion) draws squares, discs and crosses in colour, of 16x16 pixels. ``gimbal-ring`` is a flow of points in
+    the plane: samples of one pixel and two channels.
     """
 
     family: ClassVar[Family] = PATHS
-    shipped: ClassVar[tuple[str, ...]] = (DIGITS, DIFFUSED, STREAM, SHOWN, RING)
+    shipped: ClassVar[tuple[str, ...]] = (DIGITS, DIFFUSED, STREAM, SHOWN, SHAPES, RING)
 
     model: str = DIGITS
     fresh: bool = False

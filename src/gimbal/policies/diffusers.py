@@ -19,11 +19,12 @@ from gimbal.config.own import out_of_memory
 from gimbal.policies.loading import some
 from gimbal.policies.samplers import wide
 
-DIGITS, DIFFUSED, STREAM, SHOWN, RING = (
+DIGITS, DIFFUSED, STREAM, SHOWN, SHAPES, RING = (
     "gimbal-digits",
     "gimbal-digits-ddim",
     "gimbal-digits-stream",
     "gimbal-digits-shown",
+    "gimbal-shapes",
     "gimbal-ring",
 )  # the models shipped in the package
 NETWORKS = ("transformer", "unet")  # where pipelines keep theirs

@@ -43,6 +43,7 @@ class AdversarialFlow(AbstractUpdate):
         discriminator   - log sigmoid(D(x*) - D(x))
         policy          w md |v+ - v*|^2 + (1 - w) md |v- - v*|^2 + coef w md |v - v_ref|^2,   v+ and v- = sg v +- b (v - sg v)
 
+    (v is what the network says of x_t; md the mean over a sample's numbers; sg: without gradient.)
     w is of the discriminator as it was before it moves. The contrast is that of ``DiffusionNFT`` whose old policy is the present one.
 
     - coef = 0: the gradient of b (2 w - 1) md |v - v*|^2, so matching with the signed weight 2 w - 1.

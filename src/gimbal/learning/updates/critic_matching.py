@@ -39,6 +39,7 @@ class CriticWeightedMatching(AbstractForwardProcess):
         critic    (V(x_t, t, c) - R~)^2
         policy    w md |v - v*|^2 + coef md |v - v_ref|^2,   w = exp(A / tau),   A = clip(R~ - V(x_t, t, c), -most, most)
 
+    (v is what the network says of a noised sample x_t, v* what it should say; md the mean over a sample's numbers.)
     Where V foresees R~, near the sample, A vanishes: credit goes to the noises at which the outcome is open. w is by the critic before
     it moves. In the first ``warm_up`` learner steps w = exp(R~ / tau), so that a critic that knows nothing decides nothing. The second
     term bounds how far the distribution of samples moves (in Wasserstein-2 distance).

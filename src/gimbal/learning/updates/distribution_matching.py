@@ -37,6 +37,7 @@ class DistributionMatching(AbstractUpdate):
         fake          md |v_f - v*|^2 on sg x, ``fake_updates`` times, each with its own times and noises
         policy        1/2 md |x - sg(x - g)|^2,   g = (x0_f - x0_r) / md |x - x0_r|,   times from 0.02 to 0.98
 
+    (v_f is what ``fake`` says of x_t, v* what it should say; md the mean over a sample's numbers; sg: without gradient.)
     x0_f - x0_r is the difference of the scores of x_t, times noise^2 / signal, so the policy descends the KL of its noised samples to
     the teacher's, with a positive weight for each sample. Only the step that predicts x carries gradient: the steps before it are the
     path as it was sampled, which is the paper's backward simulation.

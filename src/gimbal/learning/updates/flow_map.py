@@ -31,6 +31,7 @@ class FlowMap(AbstractUpdate):
 
         loss = md |u(x_t, t, r) - u*|^2,   u* = (h v_T(x_t, t) + (t - h - r) sg u(x_t - h v_T, t - h, r)) / (t - r)
 
+    (md: the mean over a sample's numbers; sg: without gradient.)
     One long step is compared with two: a short one of the teacher, and the policy's own from where it leads. A quarter of the states
     has r = t, where u* = v_T; a quarter r = 0; the others any r between.
 

@@ -160,7 +160,8 @@ class DiffusionNFT(AbstractForwardProcess):
     r = clip(1/2 + A / (2 limit), 0, 1);  v+ = (1 - b) v_old + b v,  v- = (1 + b) v_old - b v;  x0+, x0- the clean samples they predict;
     l = md (x0 hat - x0)^2 / sg max(md |x0 hat - x0|, 1e-5);  loss = (limit / b) (r l+ + (1 - r) l-) + coef md |v - v_ref|^2.
 
-    v_old uses the run's initial weights, then old <- decay old + (1 - decay) policy after each step, with
+    v is what the network says of a noised sample, v* what it should say; md is the mean over a sample's numbers, and sg means: without
+    gradient. v_old uses the run's initial weights, then old <- decay old + (1 - decay) policy after each step, with
     decay = min(slow x steps, most).
 
     - r = 1/2 everywhere: the policy stays at old.
@@ -233,6 +234,7 @@ class AdvantageWeightedMatching(AbstractForwardProcess):
 
     lp = - md |v - v*|^2 at the same times and noises for the policy now and at the start of the step: r = exp(lp - lp_old);
     loss = - min(r A, clip(r, 1 - clip, 1 + clip) A) + coef md |v - v_average|^2, ``average`` following the policy by ``rate`` per move.
+    v is what the network says of a noised sample, v* what it should say; md is the mean over a sample's numbers.
 
     - at r = 1 its gradient is that of A md |v - v*|^2: matching weighted by the advantage.
     - ``clip`` = inf and ``coef`` = 0: no bound at all, which diverged in two dimensions.
@@ -283,7 +285,8 @@ class DiffusionDPO(AbstractForwardProcess):
     arXiv:2311.12908, in its group form, DGPO, arXiv:2510.08425).
 
     d_i = md |v - v*|^2 - md |v_ref - v*|^2, one time and noise for the whole group; u_g = sg sigmoid((beta / 2) sum_g A_i d_i);
-    loss = u_g A_i md |v - v*|^2. Its gradient is that of - log sigmoid(- (beta / 2) sum_g A_i d_i), up to beta / 2.
+    loss = u_g A_i md |v - v*|^2. (v is what the network says of a noised sample, v* what it should say; md the mean over a sample's
+    numbers; sg: without gradient.) Its gradient is that of - log sigmoid(- (beta / 2) sum_g A_i d_i), up to beta / 2.
 
     - groups of two with A = +1 and -1: the gradient of Diffusion-DPO.
     - policy = reference: u_g = 1/2 everywhere.
@@ -328,6 +331,7 @@ class DiffusionGDRO(AbstractForwardProcess):
     s_i = - beta (md |v - v*|^2 - md |v_ref - v*|^2), one time and noise for the whole group of k samples;
     q_i(j) = softmax of A_j / tau over the j with A_j <= A_i; with i over the samples above the lowest,
     loss = (1 / k) (sum_i [log sum_{j: A_j <= A_i} exp(s_j) - sum_j q_i(j) s_j] + gamma md |v - v*|^2 of the best).
+    v is what the network says of a noised sample, v* what it should say; md is the mean over a sample's numbers.
 
     - groups of two, tau to 0, gamma = 0: - (1 / 2) log sigmoid(s_1 - s_2), Diffusion-DPO with twice this beta.
     - tau to 0, no ties: - (1 / k) log of the Plackett-Luce likelihood of the ranking.

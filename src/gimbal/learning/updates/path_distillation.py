@@ -59,7 +59,7 @@ class PathDistillation(AbstractUpdate):
     def __post_init__(self) -> None:
         if not self.teachers:
             raise ValueError(
-                "PathDistillation.teachers is empty: name one, teachers=[Teacher(policy=Denoiser(model=DIRECTORY))]"
+                'PathDistillation.teachers is empty: name one, teachers=[Teacher(policy=Denoiser(model="DIRECTORY"))]'
             )
 
     def models(self) -> dict[str, ModelSpec]:

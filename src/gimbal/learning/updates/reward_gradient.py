@@ -32,9 +32,9 @@ class RewardGradient(AbstractUpdate):
     """Ascends the reward's gradient through the sampler: ReFL (arXiv:2304.05977), DRaFT (arXiv:2309.17400), DRTune (arXiv:2405.00760),
     and FlowBP (arXiv:2606.11075) where ``steps`` are ``CachedSteps``.
 
-    loss = - mean min(R(x), limit) + coef md |x0 - x0_ref|^2, R the run's weighted sum of rewards; x ends the path, walked again from
-    the recorded state before the first step that carries gradient, with its recorded noises. For an ODE of a flow and all steps,
-    dx/dtheta = - sum_k dt_k prod_{j > k} (I - dt_j dv_j/dx) dv_k/dtheta.
+    loss = - mean min(R(x), limit) + coef md |x0 - x0_ref|^2, R the run's weighted sum of rewards, md the mean over a sample's numbers;
+    x ends the path, walked again from the recorded state before the first step that carries gradient, with its recorded noises. For an
+    ODE of a flow and all steps, dx/dtheta = - sum_k dt_k prod_{j > k} (I - dt_j dv_j/dx) dv_k/dtheta.
 
     - ``steps`` of all S steps: the gradient of the whole path, whatever weights drew it.
     - ``coef`` 0: no pull to the base. Otherwise it is on the clean samples that policy and base predict at one state of each recorded

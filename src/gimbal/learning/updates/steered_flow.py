@@ -93,7 +93,7 @@ class SteeredFlow(AbstractOffPolicy):
         if not whole.has(Steered):
             yield Refusal(
                 f"SteeredFlow chooses the noise of a frozen flow, and {type(whole.run.policy).__name__} has none: "
-                "policy='Steered(observations=..., actions=..., bound=..., flow=DIRECTORY)'"
+                "policy='Steered(observations=..., actions=..., bound=..., flow=\"DIRECTORY\")'"
             )
 
     def noises(self, models: Models, batch: TrainBatch) -> dict[str, Tensor]:
