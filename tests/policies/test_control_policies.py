@@ -158,6 +158,25 @@ def test_padding_has_no_gradient(spec):
 
 
 @BOTH
+def test_rows_of_one_length_are_the_same_beside_a_longer_one(spec):
+    """Without padding decisions are a view of all places; with it, an index by a mask."""
+    policy, critic = loud(spec), ValueMLP(observations=3).load(0)
+    uneven = steps(policy, lengths=(4, 4, 6))
+    even = uneven.select(torch.tensor([0, 1]))
+    assert even.shape == (2, 4)
+
+    def found(decisions):
+        evaluation = policy.evaluate(decisions, columns=["entropy_NS"])
+        value_NS = critic.value(decisions)[0]
+        kept = [x_NS[:2, :4] for x_NS in (evaluation.logprob_NS, evaluation.columns["entropy_NS"], value_NS)]
+        weights = [*policy.parameters(), *critic.parameters()]
+        return kept, torch.autograd.grad(sum(x.square().sum() for x in kept), weights)
+
+    for mine, its in zip(found(even), found(uneven), strict=True):
+        torch.testing.assert_close(list(mine), list(its))
+
+
+@BOTH
 def test_first_weights_hang_on_the_seed_alone(spec):
     torch.manual_seed(5)
     one = spec.load(1).state_dict()

@@ -14,7 +14,7 @@ from gimbal.composition import Composition, Verdict
 from gimbal.critics.base import AbstractCriticSpec
 from gimbal.critics.members import AbstractMembers, horizons
 from gimbal.ops import stable_hash
-from gimbal.policies.control import Steps, mlp, scatter
+from gimbal.policies.control import Steps, mlp, output_of, real_of
 from gimbal.records import AbstractDecisions
 
 
@@ -37,10 +37,10 @@ class ValueNetwork(AbstractMembers):
                 f"the critic reads {self.observations} numbers, but the environment's observation has {seen}: "
                 f"set critic.observations={seen}"
             )
-        real_NS = decisions.real_NS
-        value_KM = self.scale * self.net(decisions.observation_NSO[real_NS])
-        final_NM = self.scale * self.net(decisions.final_NO)
-        value_NSM = torch.stack([scatter(value_K, real_NS) for value_K in value_KM.unbind(-1)], -1)
+        real, placed = real_of(decisions)
+        value_KM = self.scale * output_of(self.net, real(decisions.observation_NSO))
+        final_NM = self.scale * output_of(self.net, decisions.final_NO)
+        value_NSM = torch.stack([placed(value_K) for value_K in value_KM.unbind(-1)], -1)
         return value_NSM, torch.where(decisions.terminated_N[:, None], 0, final_NM)
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import STEPS, AbstractChoicePolicy, made, mlp
+from gimbal.policies.control import STEPS, AbstractChoicePolicy, made, mlp, output_of
 
 
 class CategoricalPolicy(AbstractChoicePolicy):
@@ -34,7 +34,7 @@ class CategoricalPolicy(AbstractChoicePolicy):
         return judge(self._logits(observation_KO), action_KA, temperature)
 
     def _logits(self, observation_KO: Tensor) -> Tensor:
-        return self.logits(observation_KO.to(next(self.parameters()).dtype)).float()
+        return output_of(self.logits, observation_KO)
 
 
 def choose(

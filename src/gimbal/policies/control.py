@@ -134,9 +134,14 @@ def filled(sizes: Sequence[int]) -> Sequence[int]:
     return sizes
 
 
-def scatter(x_K: Float[Tensor, " K"], real_NS: Bool[Tensor, "N S"]) -> Float[Tensor, "N S"]:
-    """The values of the K real decisions back at their places, 0 on padding. Differentiable."""
-    return x_K.new_zeros(real_NS.shape).masked_scatter(real_NS, x_K)
+def real_of(steps: Steps) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """What takes a column [N, S, ...] to the K real decisions, and what puts [K] back at their places, 0 on padding. Both are views
+    where all rows are of one length: an index by a mask takes as long as a layer of a small network."""
+    n, s = steps.shape
+    if bool((steps.length_N == s).all()):
+        return lambda x_NSX: x_NSX.flatten(0, 1), lambda x_K: x_K.unflatten(0, (n, s))
+    real_NS = steps.real_NS
+    return lambda x_NSX: x_NSX[real_NS], lambda x_K: x_K.new_zeros(n, s).masked_scatter(real_NS, x_K)
 
 
 def mlp(sizes: Sequence[int], last_gain: float, seed: int) -> nn.Sequential:
@@ -259,14 +264,14 @@ class AbstractControlPolicy(AbstractPolicy):
     ) -> Evaluation:
         # Checkpointing is not worth its time here: an activation is a few hundred floats a step.
         assert isinstance(decisions, Steps), type(decisions)
-        real_NS = decisions.real_NS
-        seen_KO, action_KA = decisions.observation_NSO[real_NS], decisions.action_NSA[real_NS]
+        real, placed = real_of(decisions)
+        seen_KO, action_KA = real(decisions.observation_NSO), real(decisions.action_NSA)
         logprob_K, entropy_K = self.assess(seen_KO, action_KA, temperature)
-        asked = {"entropy_NS": scatter(entropy_K, real_NS)} if "entropy_NS" in columns else {}
+        asked = {"entropy_NS": placed(entropy_K)} if "entropy_NS" in columns else {}
         if EACH in columns:
             each_AK = self.assess_each(seen_KO, action_KA, temperature).unbind(-1)
-            asked[EACH] = torch.stack([scatter(logprob_K, real_NS) for logprob_K in each_AK], -1)
-        return Evaluation(logprob_NS=scatter(logprob_K, real_NS), columns=asked)
+            asked[EACH] = torch.stack([placed(logprob_K) for logprob_K in each_AK], -1)
+        return Evaluation(logprob_NS=placed(logprob_K), columns=asked)
 
     def pieces(self, decisions: AbstractDecisions) -> list[str]:
         assert isinstance(decisions, Steps), type(decisions)

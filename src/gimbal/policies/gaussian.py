@@ -12,7 +12,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import DENSITIES, EACH, AbstractRealPolicy, config_of, mlp, read_weights
+from gimbal.policies.control import DENSITIES, EACH, AbstractRealPolicy, config_of, mlp, output_of, read_weights
 
 MOST_LOG_STD = 20.0  # of either sign: float32 does not resolve densities beyond
 
@@ -51,7 +51,7 @@ class GaussianPolicy(AbstractRealPolicy):
         return log_densities(action_KA, *self._moments(observation_KO, torch.tensor(temperature)))
 
     def _moments(self, observation_KO: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
-        mean_KA = self.mean(observation_KO.to(self.log_std_A.dtype)).float()
+        mean_KA = output_of(self.mean, observation_KO)
         # N(mean, std^2) to the power 1/T is N(mean, T std^2); log 0 gives a standard deviation of 0.
         return mean_KA, (self.log_std_A.float() + 0.5 * temperature.to(mean_KA.device).log()).expand_as(mean_KA)
 

@@ -20,7 +20,7 @@ from gimbal.critics.mlp import ValueMLP
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec
 from gimbal.objectives.surrogates.clipped_ratio import ClippedRatio
 from gimbal.ops import stable_hash
-from gimbal.policies.control import Steps, scatter
+from gimbal.policies.control import Steps, real_of
 from gimbal.policies.disturbed import Disturbed, DisturbedPolicy
 from gimbal.records import TrainBatch
 
@@ -146,9 +146,6 @@ def _logprobs(models: Models, batch: TrainBatch) -> Mapping[str, Float[Tensor, "
     """Log-probabilities of the two, each of its own half of every action."""
     steps, policy = batch.decisions, models.policy
     assert isinstance(steps, Steps) and isinstance(policy, DisturbedPolicy), type(policy)
-    real_NS = steps.real_NS
-    both = policy.each(steps.observation_NSO[real_NS], steps.action_NSA[real_NS], models.forward.temperature)
-    return {
-        f"{name}/before": scatter(logprob_K, real_NS)
-        for name, (logprob_K, _) in zip((ACTOR, DISTURBER), both, strict=True)
-    }
+    real, placed = real_of(steps)
+    both = policy.each(real(steps.observation_NSO), real(steps.action_NSA), models.forward.temperature)
+    return {f"{name}/before": placed(logprob_K) for name, (logprob_K, _) in zip((ACTOR, DISTURBER), both, strict=True)}
