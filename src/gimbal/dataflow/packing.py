@@ -125,10 +125,12 @@ def micro_batches(
     """
     assert batch.decisions is not None
     decisions = batch.decisions
-    for sequences, longest in (own() for own in (lambda: decisions.extent, lambda: extent(decisions))):
-        if sequences * longest <= tokens:  # each row by itself, or where rows share what they begin with
-            return [batch]
-    label_N = range(count) if batch.group_N is None else batch.group_N.tolist()
+    sequences, longest = decisions.extent
+    if sequences * longest > tokens:  # each row by itself; they may share what they begin with
+        sequences, longest = extent(decisions)
+    if sequences * longest <= tokens:
+        return [batch]
+    label_N = range(batch.shape[0]) if batch.group_N is None else batch.group_N.tolist()
     groups: dict[int, list[int]] = defaultdict(list)
     for row, label in enumerate(label_N):
         groups[label].append(row)
