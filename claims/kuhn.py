@@ -16,15 +16,18 @@ legal actions alone (``tiny_leduc``, 20 seconds of the processor, which are not 
 ``leduc_poker(suit_isomorphism=True)``: cards of one rank are one card, which leaves 288 of the states. It is the same game, and a
 policy has the same NashConv in both (a test says so). It had 64 deals a step and 300 steps. Its first seed missed the bar, and the
 others were not run.
-*wide*: the recipe ``leduc`` as it is now, with 256 deals a step and 120 steps, written after *small* had missed the bar too. Its second
-seed missed it, and the others were not run.
+*wide*: 256 deals a step and 120 steps, written after *small* had missed the bar too. Its second seed missed it, and the others were
+not run.
+*slow*: the recipe ``leduc`` as it is now, written after *wide* had missed the bar. Its reference follows a fourth as fast, and each
+decision counts alike (``SequenceSum``) where *small* and *wide* weighted it by 1 / the decisions of its episode.
 
 **Seconds** are of the training steps, of the processor and by the clock on the wall; one thread. The machine has two cores, and other
 programs shared them (the load is recorded), so the bar is of the processor.
 
 **Rule.** The acceptance point is reached if in each of the 5 seeds of *kuhn* NashConv is at most 0.1 after the last step, in at most
 300 seconds of the processor, and in each seed of *leduc* at most 1.0; since *leduc* missed it, in each of the 5 seeds of *small*, and
-since *small* missed it, of *wide*. Median and worst are reported beside it. Leduc poker has no bar of seconds.
+since *small* missed it, of *wide*, and since *wide* missed it, of *slow*. Median and worst are reported beside it. Leduc poker has
+no bar of seconds.
 
 The rule is as it was. It was held against *resets* first and then against *fewer*, with the same seeds; *fewer* was stopped after four
 of them, as one had missed the bar. That setting came from a search in tabular form (a
@@ -38,7 +41,9 @@ was chosen by about 40 runs of a simulator that walks the exact tree, seeds 10 t
 simulator was at 0.96 after 200 and still falling; in the library it was not run before these seeds (docs/log.md). The setting of
 *wide* was chosen by two pilots in the library, seed 14, both of 160 steps: 64 deals had 1.12, 0.93, 0.95 and 1.15 after 100, 120, 140
 and 160 steps, 128 deals 1.05, 0.82 and 0.90 after 100, 120 and 140. 256 deals, and a rate that reaches 0 at step 120, were not run
-before these seeds.
+before these seeds. The setting of *slow* was chosen by a dozen runs of a simulator with the same model (docs/log.md), seeds 10 to 14,
+the last of which had 0.90, 0.79 and 0.90 after 120, 150 and 180 of 180 steps, the one before 1.04 after 120 of 120. 160 steps were
+not run before these seeds, and nothing of it in the library.
 
     python claims/kuhn.py           # goes on from claims/kuhn.json
 """
@@ -56,6 +61,7 @@ import campaign
 
 from gimbal.environments.games import Deals, Game, Illegal, illegal, nash_conv
 from gimbal.objectives.regularisers.exact_kl import ExactKL
+from gimbal.ops import SequenceMean
 from gimbal.policies.token import TokenPolicy
 from gimbal.recipes import function
 from gimbal.runtime.local import Trainer
@@ -64,14 +70,17 @@ from gimbal.workflows.self_play import SelfPlay, chances_of
 
 RECORD = Path(__file__).with_suffix(".json")
 KUHN, LEDUC = "kuhn_poker", "leduc_poker"
-ARMS: Mapping[str, int] = {"resets": 5, "fewer": 4, "kuhn": 5, "leduc": 1, "small": 1, "wide": 2}  # seeds
+ARMS: Mapping[str, int] = {"resets": 5, "fewer": 4, "kuhn": 5, "leduc": 1, "small": 1, "wide": 2, "slow": 5}  # seeds
 EVERY = 25  # steps between points of the course
 
 
 def run_of(arm: str, seed: int) -> Run:
-    run = replace(function("leduc" if arm in ("small", "wide") else "kuhn")(), seed=seed, threads=1)
-    if arm == "small":
-        return replace(run, prompts_per_step=64, steps=300)
+    run = replace(function("leduc" if arm in ("small", "wide", "slow") else "kuhn")(), seed=seed, threads=1)
+    if arm in ("small", "wide"):
+        deals, steps = (64, 300) if arm == "small" else (256, 120)
+        optimization = replace(run.optimization, learning_rate=2e-3)
+        run = replace(run, aggregation=SequenceMean(), reference_rate=0.03, optimization=optimization)
+        return replace(run, prompts_per_step=deals, steps=steps)
     if arm == "resets":
         optimization = replace(run.optimization, max_grad_norm=1.0)
         pull = {"regularisers": (ExactKL(coef=0.2),), "reference_rate": 0.0, "reference_resets": (100, 200)}

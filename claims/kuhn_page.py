@@ -16,6 +16,7 @@ BARS: Mapping[str, float] = {
     "leduc": 1.0,
     "small": 1.0,
     "wide": 1.0,
+    "slow": 1.0,
 }  # most NashConv of each arm
 SECONDS = 300.0  # of the processor
 

@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -232,9 +233,7 @@ class Episode:
     def __post_init__(self) -> None:
         assert self.rows, "an episode holds at least one row"
         for row in self.rows:
-            assert (row.task.id, row.sample, row.score) == (self.task.id, self.sample, self.score), (
-                "rows of several episodes"
-            )
+            assert (row.task.id, row.sample, row.score) == (self.task.id, self.sample, self.score), "several episodes"
 
     @classmethod
     def of(cls, rollout: Rollout) -> Episode:
@@ -269,7 +268,7 @@ class Episode:
     def scores(self) -> Mapping[str, float]:
         return self.last.scores
 
-    @property
+    @cached_property
     def paid(self) -> float:
         """The dense rewards of its rows: what its environment paid."""
         return sum(float(row.reward_S.sum()) for row in self.rows)

@@ -12,6 +12,7 @@ import campaign
 import kuhn
 import kuhn_page
 
+from gimbal.ops import SequenceMean
 from gimbal.recipes import function
 
 
@@ -34,8 +35,11 @@ def test_what_is_measured_is_the_recipe_as_it_ships():
     run = kuhn.run_of("kuhn", 3)
     assert (run.seed, run.threads) == (3, 1) and run.policy == function("kuhn")().policy
     assert kuhn.run_of("leduc", 0).workflow.game.name == kuhn.run_of("leduc", 0).tasks.game == "leduc_poker"
-    assert kuhn.run_of("wide", 2) == replace(function("leduc")(), seed=2, threads=1)
-    small = kuhn.run_of("small", 2)
+    assert kuhn.run_of("slow", 2) == replace(function("leduc")(), seed=2, threads=1)
+    wide, small = kuhn.run_of("wide", 1), kuhn.run_of("small", 2)
+    assert (wide.prompts_per_step, wide.steps) == (256, 120)
+    for former in (wide, small):
+        assert (former.aggregation, former.reference_rate) == (SequenceMean(), 0.03)
     assert (small.seed, small.prompts_per_step, small.steps) == (2, 64, 300) and small.policy == function(
         "leduc"
     )().policy

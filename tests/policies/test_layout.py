@@ -177,3 +177,17 @@ def test_micro_batches_count_what_is_shared_once():
         assert sum(halved) == 64 and len(halved) > len(cut[way])
     del p.__dict__["shares"]
     assert cut["pieces"] == [64] and len(cut["apart"]) > 16
+
+
+def test_a_batch_that_fits_where_all_its_groups_share_is_one_pass():
+    """As of games, whose matches come by the same texts; and rows that are in no group are cut by themselves."""
+    rows = [(list(range(50)), [50 + n % 7, n, n]) for n in range(64)]
+    mask_NS = torch.ones(64, 3).bool()
+    batch = TrainBatch(mask_NS=mask_NS, decisions=decisions_of(rows), group_N=torch.arange(64) // 2)
+    p = policy("qwen3")
+    p.__dict__["shares"] = WAYS["pieces"]
+    whole = micro_batches(batch, 200, extent=p.extent)
+    alone = micro_batches(TrainBatch(mask_NS=mask_NS, decisions=batch.decisions), 100, extent=p.extent)
+    del p.__dict__["shares"]
+    assert len(whole) == 1 and whole[0] is batch
+    assert len(alone) > 1 and sum(micro.shape[0] for micro in alone) == 64

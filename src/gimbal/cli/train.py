@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -178,6 +179,9 @@ def _train(arguments: Arguments) -> int:
         stem = name or directories.stem_of(recipe)
         return train_seeds(run, recipe, stem, runs, numbers(text), jobs, rest, start.notices)
     elif (directory := api.place(start, name, runs)) is not None:
+        # What there is by now are modules, and full collections would walk them all, in up to a fifth of a step of small rollouts.
+        # Not in the library: what a user's own process holds would never be collected.
+        gc.freeze()
         try:
             api.launch(start, directory, track=track, header=True)
         except KeyboardInterrupt:

@@ -99,7 +99,7 @@ def _reward_S(row: Rollout, episode: Episode) -> Tensor:
         return row.reward_S
     start = row.fork[1] if row.fork else 0
     reward_S = torch.cat([torch.zeros(start), row.reward_S[start:]]) if start else row.reward_S
-    own_S = on_decisions(reward_S[None], row.mask_S[None])[0]
+    own_S = reward_S if bool(row.mask_S.all()) else on_decisions(reward_S[None], row.mask_S[None])[0]
     elsewhere = sum(float(other.reward_S.sum()) for other in episode.rows if other is not row)
     elsewhere += float(row.reward_S[:start].sum())  # on its way to where it split off
     earned = elsewhere if row.score is None else row.score + elsewhere
@@ -125,10 +125,12 @@ def micro_batches(
     """
     assert batch.decisions is not None
     decisions = batch.decisions
-    count, longest = decisions.extent
-    if count * longest <= tokens:
+    sequences, longest = decisions.extent
+    if sequences * longest > tokens:  # each row by itself; they may share what they begin with
+        sequences, longest = extent(decisions)
+    if sequences * longest <= tokens:
         return [batch]
-    label_N = range(count) if batch.group_N is None else batch.group_N.tolist()
+    label_N = range(batch.shape[0]) if batch.group_N is None else batch.group_N.tolist()
     groups: dict[int, list[int]] = defaultdict(list)
     for row, label in enumerate(label_N):
         groups[label].append(row)

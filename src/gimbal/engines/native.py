@@ -43,6 +43,7 @@ from gimbal.engines.drafting.base import AbstractDrafter
 from gimbal.engines.precision import TOLERANCE, Form, ModelCopy, Precision
 from gimbal.engines.receipts import Reading
 from gimbal.engines.sampling import Distributions, completed, processed
+from gimbal.engines.texts import Texts
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.images import images_of
@@ -115,7 +116,7 @@ class NativeEngine(AbstractEngine):
     """The live engine. Rows are parallel arrays; Python loops only over rollouts that start, end or carry stop strings."""
 
     def __init__(self, spec: Native, policy: TokenPolicy) -> None:
-        self.spec, self.policy = spec, policy
+        self.spec, self.policy, self.texts = spec, policy, Texts(policy)
         self.device = torch.device(spec.device) if spec.device else next(policy.parameters()).device
         self.copy = ModelCopy(policy.model, spec.precision)
         self.copy.move(self.device)
@@ -151,7 +152,7 @@ class NativeEngine(AbstractEngine):
     def submit(self, request: Request) -> None:
         # Requests of one group come one after another: their prompt is encoded once.
         same = bool(self.queue) and self.queue[-1].request.task is request.task
-        prompt = self.queue[-1].prompt if same else self.policy.encode_task(request.task)
+        prompt = self.queue[-1].prompt if same else self.texts.encode(request.task)
         images = images_of(request.task)
         self._enqueue(Live(request=request, prompt=prompt, drawn=[], behavior=[], versions=[], images=images))
 
@@ -186,6 +187,7 @@ class NativeEngine(AbstractEngine):
     def _forget(self) -> None:
         """Drop keys and values of old weights, which must not start a new rollout."""
         self._prefix, self._ended = None, []
+        self.texts.forget()
         for live in self.queue:
             live.cache = None
 
@@ -324,13 +326,14 @@ class NativeEngine(AbstractEngine):
         limit = first + request.sampling.max_length
         self.table.reserve(limit + 1 + self.decoder.spare)
         self.table.ids_BL[row, : len(known)] = torch.tensor(known, device=self.device)
-        self.table.behavior_BL[row, first : len(known)] = torch.tensor(live.behavior, device=self.device)
-        self.table.version_BL[row, first : len(known)] = torch.tensor(
-            live.versions, dtype=torch.long, device=self.device
-        )
-        for name in NOTED:
-            # Not passed on; what stands there is of an earlier row.
-            getattr(self.table, name)[row, first : len(known)] = 0
+        if live.drawn:
+            self.table.behavior_BL[row, first : len(known)] = torch.tensor(live.behavior, device=self.device)
+            self.table.version_BL[row, first : len(known)] = torch.tensor(
+                live.versions, dtype=torch.long, device=self.device
+            )
+            for name in NOTED:
+                # Not passed on; what stands there is of an earlier row.
+                getattr(self.table, name)[row, first : len(known)] = 0
         stream = philox(*request.stream).random(request.sampling.max_length)
         self.table.uniform_BL[row, first:limit] = torch.from_numpy(stream).to(self.device)
         self.table.length_B[row] = self.table.known_B[row] = len(known)
@@ -403,7 +406,7 @@ class NativeEngine(AbstractEngine):
             reward_S=torch.zeros(count),
             stop=stop,
             sampling=live.request.sampling,
-            text=self.policy.decode(ids[first:]),
+            text=self.texts.decode(ids[first:]),
             entropy_S=column(self.table.entropy_BL) if self.spec.entropy else None,
             rival_S=column(self.table.rival_BL) if self.spec.rivals else None,
             rival_logprob_S=column(self.table.rival_logprob_BL) if self.spec.rivals else None,

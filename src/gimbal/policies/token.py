@@ -87,6 +87,8 @@ class TokenPolicy(AbstractPolicy):
         self.compute = compute
         self.images = images  # of a model that takes them
         self._checkpointing = False
+        self._laid: tuple[Tokens, Layout] | None = None  # of the rows evaluated last
+        self._extent: tuple[Tokens, tuple[int, int]] | None = None
         self._spoken: set[tuple[tuple[str, ...], bool]] = {
             ((), False)
         }  # orders of roles, and whether with tools, that the chat template has taken
@@ -229,7 +231,7 @@ class TokenPolicy(AbstractPolicy):
         self, decisions: Tokens, temperature: float, columns: Collection[str], checkpointing: bool
     ) -> Evaluation:
         n, s = decisions.shape
-        layout = laid(*decisions.where, self.shares)
+        layout = self._layout(decisions)
         hidden_RLH = self._hidden(
             layout, checkpointing, self.pixels([decisions.pictures_N[n] for n in layout.prompt_R])
         )
@@ -252,7 +254,20 @@ class TokenPolicy(AbstractPolicy):
         return Evaluation(logprob_NS=scatter(found[0]), columns={name: scatter(x) for name, x in asked.items()})
 
     def extent(self, decisions: AbstractDecisions) -> tuple[int, int]:
-        return planned(*decisions.where, self.shares).extent if isinstance(decisions, Tokens) else decisions.extent
+        if not isinstance(decisions, Tokens):
+            return decisions.extent
+        if self._extent is None or self._extent[0] is not decisions:
+            self._extent = decisions, planned(*decisions.where, self.shares).extent
+        return self._extent[1]
+
+    def _layout(self, decisions: Tokens) -> Layout:
+        """The rows evaluated last keep theirs: a step evaluates its batch in several passes."""
+        if self._laid is None or self._laid[0] is not decisions:
+            layout = laid(*decisions.where, self.shares)
+            if torch.is_inference_mode_enabled():  # of what is made in it no gradient can be taken
+                return layout
+            self._laid = decisions, layout
+        return self._laid[1]
 
     def pixels(self, rows: Sequence[tuple[str, ...]]) -> dict[str, Tensor]:
         """Keywords of the forward pass for the images of these rows."""

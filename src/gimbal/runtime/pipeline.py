@@ -175,8 +175,10 @@ class Pipeline:
 
     def _grow(self) -> None:
         """Of each round whose groups are all scored: draw more of them, as the budget says, or admit them all."""
+        if not any(flight.state == "scored" for flight in self.outstanding.values()):
+            return
         rounds: dict[int, list[int]] = {}
-        for index in sorted(self.outstanding) if self._in("scored") else ():
+        for index in sorted(self.outstanding):
             if self.outstanding[index].state != "ready":
                 rounds.setdefault(self.outstanding[index].round, []).append(index)
         for indices in rounds.values():

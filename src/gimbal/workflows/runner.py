@@ -385,7 +385,7 @@ class Runner(AbstractEngineAround):
         asked = wanted
         if not isinstance(call, Ask):
             most = wanted.max_length if call.most is None else min(wanted.max_length, begun + call.most)
-            asked = replace(wanted, max_length=most)
+            asked = wanted if most == wanted.max_length else replace(wanted, max_length=most)
             if call.stop:
                 words = of_tokens(asked)
                 asked = replace(words, stop=(*words.stop, *call.stop))

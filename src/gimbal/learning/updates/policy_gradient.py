@@ -49,7 +49,7 @@ class AbstractPolicyGradient(AbstractUpdate):
     Parts pull towards the reference: a model of its own, such as a teacher (``reference``; loaded, never trained), or the initial
     policy, which at each version in ``reference_resets``, or on ``renewal``, becomes the current one. After each update its weights
     move by ``reference_rate`` of the way to the policy's (a moving magnet, arXiv:2206.05825; TRL's ref_model_mixup_alpha): it is their
-    exponential average over about 1 / ``reference_rate`` updates; 0 is off.
+    exponential average over about 1 / ``reference_rate`` updates, of which a step has ``epochs`` x ``minibatches``; 0 is off.
     ``separate`` gives roles of the workflow weights of their own, by the name of each model, which may be of another kind than the
     policy (``SeparateWeights.kind``).
     """
