@@ -122,7 +122,9 @@ def same_rate(runs: campaign.Runs) -> str:
         named = figure[0] if figure else TUNED.figure
         whole = min(map(len, own.values())) == len(TUNED.seeds)
         apart = campaign.shift(*([run[named] for run in own[arm]] for arm in (one, other))) if whole else None
-        lines.append(f"| at {RATE:g}: {name.partition(' (')[0]}: *{one}* above *{other}* | {shown(apart)} | {held(apart)} |")
+        lines.append(
+            f"| at {RATE:g}: {name.partition(' (')[0]}: *{one}* above *{other}* | {shown(apart)} | {held(apart)} |"
+        )
     return "\n".join([*lines, ""])
 
 
