@@ -14,7 +14,7 @@ pictures that are real ones of the digit that was asked for, whether it was righ
 96.8 %: the third from either end), lies above 0, and below if it lies below; otherwise it is undecided.
 
 **Limits.** Questions that programs answer, where the paper asks a large model; one task; advantages of the two arms differ in size as
-well as in sign, for which each arm's rate has to make up.
+well as in sign, for which each arm's rate has to make up. Both arms sit at the lower of the two rates.
 
 Written before its runs, without a pilot.
 

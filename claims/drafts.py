@@ -25,6 +25,9 @@ most of them here. The reward is one that a policy can overdo, and one budget is
 Written before its runs, after one pilot of each of *plain*, *drafts* and *whole* at 3e-4 (seed 100), which had -0.38 after eight steps,
 -0.22 and -0.21 after six. The rate of 3e-3 was added after the first 24 runs: all arms had chosen the largest of three.
 
+**After the runs**: at equal evaluations *drafts* takes 3.3 CPU seconds more than *plain* (2.1 to 4.4), whose median is 10.9. *drafts*
+above *whole* is undecided (.008; -.034 to .062), which is no sign that they are equal.
+
     python claims/drafts.py --processes 1       # goes on from claims/drafts.json; ten minutes of one idle core
 """
 

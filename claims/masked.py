@@ -16,7 +16,7 @@ if the interval of the difference of their speeds, over all 25 pairs of seeds (e
 it is refuted if the interval lies below 0, and else undecided. *right*, *pace* and *drawn* are described, and decide nothing.
 
 **Limits.** A network of 108 k parameters, 16 cells, one share of right grids, 8 steps of 64 rollouts; LightningRL's blocks of 32 tokens
-are one block here. A rate is chosen by a single run.
+are one block here. A rate is chosen by a single run. Both arms sit at the lower of the two rates.
 
 Written before its runs, after pilots of *grpo* (seed 0, 14 to 20 steps of 128 rollouts, rates of 1e-4 to 1e-3): its rollouts get
 faster, and their share of right grids first rises and then falls; and two steps of *lightning*, to see what they cost.

@@ -13,7 +13,7 @@ data* if the interval of the difference in *nearness*, over all 25 pairs of seed
 0, and refuted if it lies below; *it draws more real ones* by the same rule in *real*.
 
 **Limits.** The base was made by teacher forcing and draws well, so there is little to gain. Letters are pixels, where published models
-have patches of a codebook. Equal steps, not equal seconds: *sar* takes another pass forward.
+have patches of a codebook. Equal steps, not equal seconds: *sar* takes another pass forward. Both arms sit at the lowest rate tried.
 
 Written before its runs, after the pilots of docs/log.md, which showed nothing (40 steps at 1e-3, one run each: nearness -.010 and
 -.011): no gain is expected.

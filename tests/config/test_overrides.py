@@ -212,6 +212,15 @@ def test_names_with_their_sections_are_read_as_ours(run):
         typed(run, "trainer.strange=1")
 
 
+@pytest.mark.parametrize("recipe", ["grpo", "cartpole", "flow_grpo"])
+def test_a_name_alone_is_the_name_of_a_run_and_that_of_a_part_has_a_path(recipe):
+    run = recipes.load(recipe)
+    with pytest.raises(ValueError, match=r"name is not a key here: a run is runs/NAME: use --name NAME"):
+        typed(run, "name=fg")
+    if recipe == "flow_grpo":
+        assert typed(run, "rewards.0.name=fg").rewards[0].name == "fg"
+
+
 def test_every_alias_leads_somewhere(run):
     for theirs, ours in ALIASES.items():
         assert ours in paths(run), ours

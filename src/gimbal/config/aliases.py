@@ -136,7 +136,7 @@ EXPLAINED = {
     ),
     **dict.fromkeys(("use_vllm", "vllm_mode", "vllm_server_base_url", "vllm_server_host", "rollout.name"), _VLLM),
     **dict.fromkeys(("report_to", "logger", "wandb", "project_name", "wandb_project"), _TRACK),
-    **dict.fromkeys(("output_dir", "default_local_dir", "run_name", "experiment_name"), _NAME),
+    **dict.fromkeys(("name", "output_dir", "default_local_dir", "run_name", "experiment_name"), _NAME),
     "logging_steps": "every step is printed and written to metrics.jsonl; record_every=N writes every N-th step's rollouts",
     "log_completions": "rollouts are written every record_every=10 steps and shown by gimbal report",
     "resume_from_checkpoint": "gimbal train --resume RUN continues from the newest checkpoint",
