@@ -15,6 +15,7 @@ from gimbal.engines.base import DRAW, FORK, AbstractEngineSpec, Request, check_s
 from gimbal.engines.precision import Precision
 from gimbal.engines.stepwise import AbstractStepwise
 from gimbal.environments.conditions import Conditions
+from gimbal.nested import walk
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.denoiser import GIVEN, Denoiser, DenoiserPolicy, NoiseSchedule, fitting
@@ -257,6 +258,7 @@ class Denoising(AbstractEngineSpec):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
+        yield from _unguided(whole)
         held_out = {} if whole.run.held_out is None else {"held_out.tasks": whole.run.held_out.tasks}
         for place, tasks in {"tasks": whole.run.tasks, **held_out}.items():
             if not isinstance(tasks, Conditions) or not isinstance(whole.run.policy, Denoiser):
@@ -268,3 +270,15 @@ class Denoising(AbstractEngineSpec):
         if not isinstance(policy, DenoiserPolicy):
             raise ValueError(f"Denoising samples denoising policies, not {type(policy).__name__}")
         return DenoisingEngine(policy, self)
+
+
+def _unguided(whole: Composition) -> Iterator[Verdict]:
+    """Guidance pulls from a sample of no class to one of the class that is asked for."""
+    if not isinstance(whole.run.tasks, Conditions) or whole.run.tasks.labels:
+        return
+    for place, part in walk(whole.run):
+        if isinstance(part, Denoiser) and part.guidance != 1:
+            yield Refusal(
+                f"{place}.guidance={part.guidance:g} pulls towards the class that a task asks for, and these tasks ask for none, so it "
+                f"would do nothing: name classes (tasks.labels=[0,1] held_out.tasks.labels=[0,1]), or set {place}.guidance=1"
+            )

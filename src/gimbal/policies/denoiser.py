@@ -22,6 +22,7 @@ from gimbal.policies.lora import LoRA, inject, merged, save_adapter
 from gimbal.policies.paths import NO_LABEL, ODE, PATHS, TRAILING, Paths, PathSampling
 from gimbal.records import AbstractDecisions, AbstractSampling, Task
 
+STRONGEST = 100  # guidance; that of published models is from 1 to 15
 LABEL = "label"  # column of a task: the class that is asked for
 GIVEN = "given"  # and the channels that a policy with history is to see beside the noise, flat
 
@@ -98,8 +99,13 @@ class DenoiserPolicy(AbstractPolicy):
         return label
 
     def accepts(self, task: Task, length: int) -> str:
-        self.label(task)
+        label = self.label(task)
         self.given(None, task.columns.get(GIVEN))
+        if self.guidance != 1 and label == NO_LABEL:
+            return (
+                f"policy.guidance={self.guidance:g} pulls towards the class that a task asks for, and task {task.id} asks for none, so "
+                f"it does nothing there: name a class in the column {LABEL}, or set policy.guidance=1"
+            )
         return ""
 
     def step(
@@ -279,8 +285,10 @@ class Denoiser(AbstractPolicySpec):
     def __post_init__(self) -> None:
         if self.batch < 1:
             raise ValueError(f"policy.batch is {self.batch}; it must be at least 1")
-        if not math.isfinite(self.guidance):
-            raise ValueError(f"policy.guidance is {self.guidance}; it must be a number, where 1 is none")
+        if not abs(self.guidance) <= STRONGEST:
+            raise ValueError(
+                f"policy.guidance is {self.guidance}; it must be from -{STRONGEST} to {STRONGEST}, where 1 is none"
+            )
 
     @property
     def path(self) -> str:
@@ -331,6 +339,7 @@ class Denoiser(AbstractPolicySpec):
                 f"sampling.max_length={sampling.max_length} steps (the last of which never is), so there is nothing to train on: set "
                 f"sampling.first=0 sampling.last=-1, or more steps{ode}"
             )
+        yield from self._steps(whole)
         if isinstance(sampling, PathSampling) and sampling.reduce == "mean" and sampling.sampler != ODE:
             for part in whole.all(AbstractObjective):
                 if UPDATE in part.consumes and "scale_NS" not in part.needs:
@@ -339,6 +348,28 @@ class Denoiser(AbstractPolicySpec):
                         "numbers of a sample, so that ratios hardly leave 1 and no bound acts: set objective=ClippedStep(), whose "
                         "range follows, or sampling.reduce=sum"
                     )
+
+    def _steps(self, whole: Composition) -> Iterator[Verdict]:
+        """More steps in a window than can be sampled, or in a path than the schedule that the model was trained on has."""
+        sampling = whole.run.sampling
+        if isinstance(sampling, PathSampling) and sampling.sampler != ODE:
+            most = len(sampling.drawn(sampling.max_length))
+            if sampling.window > most > 0:
+                yield Refusal(
+                    f"sampling.window is {sampling.window}, and of sampling.max_length={sampling.max_length} steps {most} may be drawn "
+                    f"(sampling.first, sampling.last): set sampling.window={most}, or 0 for all of them"
+                )
+        try:
+            most = diffusers.scheduled(Path(self.path)).get("num_train_timesteps", 1000)
+        except (OSError, ValueError):  # check_files says so
+            return
+        held_out = whole.run.held_out
+        for place, given in (("sampling", whole.run.sampling), ("held_out.sampling", held_out and held_out.sampling)):
+            if isinstance(given, PathSampling) and given.max_length > most:
+                yield Refusal(
+                    f"{place}.max_length is {given.max_length}, and {self.model} was trained on {most} noise levels "
+                    f"(num_train_timesteps of its scheduler): set {place}.max_length={most} or less"
+                )
 
     @property
     def sees_history(self) -> bool:
@@ -380,7 +411,11 @@ class Denoiser(AbstractPolicySpec):
         return policy.eval()
 
     def check_files(self) -> None:
-        diffusers.described(Path(self.path))
+        directory = Path(self.path)
+        diffusers.described(directory)
+        diffusers.scheduled(directory)
+        if not self.fresh:
+            diffusers.check_weights(directory)
 
     def unknown(self, labels: Iterable[int]) -> str:
         """The classes that its network lacks, in words; "" if there are none, or if it cannot be read yet."""
