@@ -415,7 +415,7 @@ def test_more_steps_than_a_model_was_trained_on_are_refused(tmp_path):
     source = directory_of(tmp_path, unet(), diffusers.DDPMScheduler(num_train_timesteps=10), "unet")
     run = replace(recipes.function("ddpo")(), policy=Denoiser(model=source))
     few, many = (replace(run, sampling=replace(run.sampling, max_length=steps)) for steps in (10, 50))
-    said = [[verdict.reason for verdict in each.policy.fits(Composition(each))] for each in (few, many)]
+    said = [[verdict.reason for verdict in each.engine.fits(Composition(each))] for each in (few, many)]
     assert not any("noise levels" in reason for reason in said[0])
     assert any("was trained on 10 noise levels" in one and "sampling.max_length=10 or less" in one for one in said[1])
 

@@ -339,7 +339,6 @@ class Denoiser(AbstractPolicySpec):
                 f"sampling.max_length={sampling.max_length} steps (the last of which never is), so there is nothing to train on: set "
                 f"sampling.first=0 sampling.last=-1, or more steps{ode}"
             )
-        yield from self._steps(whole)
         if isinstance(sampling, PathSampling) and sampling.reduce == "mean" and sampling.sampler != ODE:
             for part in whole.all(AbstractObjective):
                 if UPDATE in part.consumes and "scale_NS" not in part.needs:
@@ -348,28 +347,6 @@ class Denoiser(AbstractPolicySpec):
                         "numbers of a sample, so that ratios hardly leave 1 and no bound acts: set objective=ClippedStep(), whose "
                         "range follows, or sampling.reduce=sum"
                     )
-
-    def _steps(self, whole: Composition) -> Iterator[Verdict]:
-        """More steps in a window than can be sampled, or in a path than the schedule that the model was trained on has."""
-        sampling = whole.run.sampling
-        if isinstance(sampling, PathSampling) and sampling.sampler != ODE:
-            most = len(sampling.drawn(sampling.max_length))
-            if sampling.window > most > 0:
-                yield Refusal(
-                    f"sampling.window is {sampling.window}, and of sampling.max_length={sampling.max_length} steps {most} may be drawn "
-                    f"(sampling.first, sampling.last): set sampling.window={most}, or 0 for all of them"
-                )
-        try:
-            most = diffusers.scheduled(Path(self.path)).get("num_train_timesteps", 1000)
-        except (OSError, ValueError):  # check_files says so
-            return
-        held_out = whole.run.held_out
-        for place, given in (("sampling", whole.run.sampling), ("held_out.sampling", held_out and held_out.sampling)):
-            if isinstance(given, PathSampling) and given.max_length > most:
-                yield Refusal(
-                    f"{place}.max_length is {given.max_length}, and {self.model} was trained on {most} noise levels "
-                    f"(num_train_timesteps of its scheduler): set {place}.max_length={most} or less"
-                )
 
     @property
     def sees_history(self) -> bool:
