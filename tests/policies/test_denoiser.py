@@ -11,6 +11,7 @@ import torch
 diffusers = pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
 
 from gimbal import recipes
+from gimbal.composition import Composition
 from gimbal.engines.base import Request, drained
 from gimbal.engines.denoising import Denoising
 from gimbal.objectives import ClippedRatio, ClippedStep
@@ -359,8 +360,64 @@ def test_configurations_alone_are_enough_with_fresh(tmp_path):
     one, same, other = (Denoiser(model=source, fresh=True).load(seed) for seed in (0, 0, 1))
     pairs = [(a, b, c) for a, b, c in zip(one.parameters(), same.parameters(), other.parameters(), strict=True)]
     assert all(torch.equal(a, b) for a, b, _ in pairs) and not all(torch.equal(a, c) for a, _, c in pairs)
-    with pytest.raises(ValueError, match="cannot be loaded"):
-        Denoiser(model=source).load(0)
+    for look in (Denoiser(model=source).check_files, Denoiser(model=source).load):
+        with pytest.raises(
+            ValueError, match=r"configurations and no weights \(unet/.*policy.fresh=true makes them anew"
+        ):
+            look()
+
+
+def test_weights_that_were_cut_off_are_told_before_diffusers_says_anything(tmp_path, caplog):
+    source = directory_of(tmp_path, unet(), diffusers.DDPMScheduler(), "unet")
+    file = tmp_path / "unet" / "diffusion_pytorch_model.safetensors"
+    whole = file.read_bytes()
+    for cut in (len(whole) // 2, 4, 0):
+        file.write_bytes(whole[:cut])
+        for look in (Denoiser(model=source).check_files, Denoiser(model=source).load):
+            with pytest.raises(ValueError, match=r"safetensors is cut off or damaged .*copy it once more"):
+                look()
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "value", "wanted"),
+    [
+        ("scheduler/scheduler_config.json", "shift", -1, "a number above 0"),
+        ("scheduler/scheduler_config.json", "num_train_timesteps", 0, "a whole number, 1 or more"),
+        ("scheduler/scheduler_config.json", "beta_end", 2.0, "a number between 0 and 1"),
+        ("unet/config.json", "sample_size", 0, "a whole number, 1 or more, or two of them"),
+        ("unet/config.json", "in_channels", "1", "a whole number, 1 or more"),
+    ],
+)
+def test_settings_of_a_model_that_mean_nothing_are_refused_by_file_and_field(tmp_path, file, name, value, wanted):
+    source = directory_of(tmp_path, unet(), diffusers.DDPMScheduler(), "unet")
+    said = json.loads((tmp_path / file).read_text())
+    (tmp_path / file).write_text(json.dumps(said | {name: value}))
+    for look in (Denoiser(model=source).check_files, Denoiser(model=source).load):
+        with pytest.raises(ValueError, match=f"{file} has {name}={value!r}; it must be {wanted}$"):
+            look()
+    (tmp_path / file).write_text("{")
+    with pytest.raises(ValueError, match=f"{file} cannot be loaded"):
+        Denoiser(model=source).check_files()
+
+
+def test_guidance_has_a_limit_and_says_where_it_does_nothing():
+    for guidance in (1e30, float("nan"), float("inf"), -101.0):
+        with pytest.raises(ValueError, match="must be from -100 to 100, where 1 is none"):
+            Denoiser(guidance=guidance)
+    policy = Denoiser(guidance=3.0).load(0)
+    assert "asks for none, so it does nothing there" in policy.accepts(Task(id="t"), 10)
+    assert policy.accepts(Task(id="t", columns={"label": 3}), 10) == ""
+    assert Denoiser().load(0).accepts(Task(id="t"), 10) == ""
+
+
+def test_more_steps_than_a_model_was_trained_on_are_refused(tmp_path):
+    source = directory_of(tmp_path, unet(), diffusers.DDPMScheduler(num_train_timesteps=10), "unet")
+    run = replace(recipes.function("ddpo")(), policy=Denoiser(model=source))
+    few, many = (replace(run, sampling=replace(run.sampling, max_length=steps)) for steps in (10, 50))
+    said = [[verdict.reason for verdict in each.engine.fits(Composition(each))] for each in (few, many)]
+    assert not any("noise levels" in reason for reason in said[0])
+    assert any("was trained on 10 noise levels" in one and "sampling.max_length=10 or less" in one for one in said[1])
 
 
 def test_columns_are_of_the_drawn_steps_alone():

@@ -436,7 +436,7 @@ def test_groups_that_a_method_samples_to_drop_are_no_starvation(record):
 
 @pytest.mark.slow
 def test_every_rule_has_a_signature_here(record):
-    shown = {"empty_answers"}  # of evaluations, in test_doctor_short_runs.py
+    shown = {"empty_answers", "stopped"}  # in test_doctor_short_runs.py
     for pairs in SICK.values():
         for beyond, _ in pairs:
             directory = record(**beyond)

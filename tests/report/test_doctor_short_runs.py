@@ -3,8 +3,9 @@
 import json
 
 import pytest
-from test_doctor import TOKENS, causes, record, relabel  # noqa: F401
+from test_doctor import FLAT, TOKENS, causes, record, relabel  # noqa: F401
 
+from gimbal import cli
 from gimbal.report.doctor import diagnose
 
 FEW = TOKENS | {"prompts_per_step": 2, "num_generations": 2}  # 80 decisions a step
@@ -67,3 +68,47 @@ def test_an_evaluation_without_answers_is_named(record, sampled, greedy, named):
     ended["after"]["eval/pass@1"] = 0.95
     (directory / "summary.json").write_text(json.dumps(ended))
     assert "empty answers" not in causes(directory), "no answer is the right one"
+
+
+def test_why_a_run_stopped_comes_first_whatever_else_is_found(record):  # noqa: F811
+    ill = FLAT | {"samples__doubled": 1.0, "sync__moved": 1e-4}
+    assert causes(record(**ill, stopped="CheckpointError"))[0] == "stopped by an error"
+    said = diagnose(record(**ill, stopped="CheckpointError", exam=(0.47, 0.06))).text()
+    assert "may explain the rest" not in said and said.endswith(f"--resume {record()}")
+    for error, name in (("NotFinite", "not finite"), ("Starved", "filter starvation"), ("NotDelivered", "no delivery")):
+        assert causes(record(**ill, stopped=error))[0] == name
+        assert "stopped by an error" not in causes(record(**ill, stopped=error))
+
+
+def test_one_step_does_not_say_that_the_rate_is_too_low(record):  # noqa: F811
+    assert causes(record(steps=1, stopped="CheckpointError", sync__moved=1e-4)) == ["stopped by an error"]
+    assert "learning rate too low" in causes(record(steps=2, stopped="CheckpointError", sync__moved=1e-4))
+
+
+def test_an_unfinished_run_says_so_and_whether_it_can_be_resumed(record, capsys):  # noqa: F811
+    import hashlib
+
+    directory = record(steps=2, run=TOKENS | {"steps": 3, "checkpoint_every": 1})
+
+    def said():
+        assert cli.main(["doctor", str(directory)]) == 0
+        return capsys.readouterr().out
+
+    assert "metrics.jsonl has 2 steps on record, but there is no checkpoint to continue from" in said()
+    assert "  unfinished (2 of 3 steps)\n  cannot be resumed: " in said()
+    place = directory / "checkpoints" / "step_000002"
+    (place / "model").mkdir(parents=True)
+    files = {"state.pt": b"state", "model/config.json": b"{}"}
+    for name, content in files.items():
+        (place / name).write_bytes(content)
+    logs = {}
+    for name in ("metrics.jsonl", "rollouts.jsonl", "schedule.jsonl"):
+        lines = (directory / name).read_bytes() if (directory / name).is_file() else b""
+        logs[name] = {"bytes": len(lines), "digest": hashlib.blake2b(lines, digest_size=16).hexdigest()}
+    digests = {name: hashlib.blake2b(content).hexdigest() for name, content in files.items()}
+    (place / "manifest.json").write_text(json.dumps({"step": 2, "files": digests, "logs": logs}))
+    assert f": nothing wrong\n  unfinished (2 of 3 steps); gimbal train --resume {directory} goes on\n" in said()
+    (place / "model" / "config.json").write_text("{} ")
+    assert "cannot be resumed: " in said() and "config.json differs from what was written" in said()
+    (place / "model" / "config.json").unlink()
+    assert "is not a complete checkpoint" in said()

@@ -444,10 +444,24 @@ DENOISING = {  # what is refused of denoising, and of finished samples
     r"tasks.labels asks for class 12, and gimbal-digits has classes 0 to 9": replace(
         flow_grpo(), tasks=Conditions(labels=(12,))
     ),
+    r"policy.guidance=3 pulls towards the class .*name classes \(tasks.labels": replace(
+        flow_grpo(), policy=Denoiser(guidance=3.0)
+    ),
+    r"sampling.window is 50, and of sampling.max_length=10 steps 9 may be drawn .*set sampling.window=9, or 0": replace(
+        dance_grpo(), sampling=replace(dance_grpo().sampling, window=50)
+    ),
+    r"sampling.max_length is 2000, and gimbal-digits was trained on 1000 noise levels .*max_length=1000 or less": replace(
+        flow_grpo(), sampling=PathSampling(max_length=2000)
+    ),
     r"update.teachers.0.labels names class 12": replace(diffusion_opd(), update=taught(12)),
     r"asks for no class, .*set tasks.labels=\[1\]": replace(diffusion_opd(), update=taught(1), tasks=Conditions()),
     r"asks for class 0, which has no teacher": replace(diffusion_opd(), update=taught(1)),
-    r"update\.teacher='Denoiser\(guidance=3\)' policy\.guidance=1": replace(dmd2(), policy=Denoiser(guidance=3.0)),
+    r"update\.teacher='Denoiser\(guidance=3\)' policy\.guidance=1": replace(
+        dmd2(), policy=Denoiser(guidance=3.0), tasks=Conditions(labels=(1,))
+    ),
+    r"update.teacher.guidance=3 pulls .*or set update.teacher.guidance=1": replace(
+        dmd2(), update=replace(dmd2().update, teacher=Denoiser(guidance=3.0))
+    ),
     r"steps of networks that denoise: policy='Denoiser\(\)'": replace(
         sac(), update=diffusion_opd().update, store=Once()
     ),

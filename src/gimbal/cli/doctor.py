@@ -13,6 +13,8 @@ gimbal doctor RUN [--runs DIRECTORY] [--json]
 Diagnoses a run from its files. It first reports the outcome: evaluation fell, reward fell, nothing learned; with the best step, the
 last step and the checkpoint to go back to. Then it names the likely cause (no delivery, lost samples, mismatch, wrong sign, reward
 hacking, too few rollouts, staleness, learning rate too high or too low, ...) with the evidence and one experiment to run next.
+If an error ended the run, that comes first. Of an unfinished run it says how far it has come and whether it can be resumed; files
+above 16 MiB are then not read, only looked for.
 
 gimbal doctor CHECKPOINT --engine A [--against B] [--older CHECKPOINT] [--rollouts 32] [--json]
 
@@ -36,9 +38,11 @@ def doctor(argv: Sequence[str]) -> int:
     if arguments.flags.keys() - {"json", "runs"}:
         raise ValueError("--against, --older and --rollouts need an engine: --engine native:int8")
     from gimbal.report.doctor import diagnose
-    from gimbal.runtime.directories import RUNS, find_run
+    from gimbal.runtime.directories import RUNS, find_run, progress
 
-    diagnosis = diagnose(find_run(arguments.words[0], Path(arguments.flags.get("runs", RUNS))))
+    directory = find_run(arguments.words[0], Path(arguments.flags.get("runs", RUNS)))
+    unfinished, fault = progress(directory)
+    diagnosis = diagnose(directory, unfinished=unfinished, fault=fault)
     print(diagnosis.json() if "json" in arguments.flags else diagnosis.text())
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from gimbal.engines.base import DRAW, FORK, AbstractEngineSpec, Request, check_s
 from gimbal.engines.precision import Precision
 from gimbal.engines.stepwise import AbstractStepwise
 from gimbal.environments.conditions import Conditions
+from gimbal.nested import walk
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.denoiser import GIVEN, Denoiser, DenoiserPolicy, NoiseSchedule, fitting
+from gimbal.policies.diffusers import scheduled
 from gimbal.policies.paths import ODE, Paths, PathSampling
 from gimbal.policies.samplers import log_density, wide
 from gimbal.records import AbstractSampling, Rollout
@@ -257,6 +260,8 @@ class Denoising(AbstractEngineSpec):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
+        yield from _unguided(whole)
+        yield from _steps(whole.run.policy, whole)
         held_out = {} if whole.run.held_out is None else {"held_out.tasks": whole.run.held_out.tasks}
         for place, tasks in {"tasks": whole.run.tasks, **held_out}.items():
             if not isinstance(tasks, Conditions) or not isinstance(whole.run.policy, Denoiser):
@@ -268,3 +273,40 @@ class Denoising(AbstractEngineSpec):
         if not isinstance(policy, DenoiserPolicy):
             raise ValueError(f"Denoising samples denoising policies, not {type(policy).__name__}")
         return DenoisingEngine(policy, self)
+
+
+def _unguided(whole: Composition) -> Iterator[Verdict]:
+    """Guidance pulls from a sample of no class to one of the class that is asked for."""
+    if not isinstance(whole.run.tasks, Conditions) or whole.run.tasks.labels:
+        return
+    for place, part in walk(whole.run):
+        if isinstance(part, Denoiser) and part.guidance != 1:
+            yield Refusal(
+                f"{place}.guidance={part.guidance:g} pulls towards the class that a task asks for, and these tasks ask for none, so it "
+                f"would do nothing: name classes (tasks.labels=[0,1] held_out.tasks.labels=[0,1]), or set {place}.guidance=1"
+            )
+
+
+def _steps(policy: Any, whole: Composition) -> Iterator[Verdict]:
+    """More steps in a window than can be sampled, or in a path than the schedule that the model was trained on has."""
+    if not isinstance(policy, Denoiser):
+        return
+    sampling = whole.run.sampling
+    if isinstance(sampling, PathSampling) and sampling.sampler != ODE:
+        most = len(sampling.drawn(sampling.max_length))
+        if sampling.window > most > 0:
+            yield Refusal(
+                f"sampling.window is {sampling.window}, and of sampling.max_length={sampling.max_length} steps {most} may be drawn "
+                f"(sampling.first, sampling.last): set sampling.window={most}, or 0 for all of them"
+            )
+    try:
+        most = scheduled(Path(policy.path)).get("num_train_timesteps", 1000)
+    except (OSError, ValueError):  # check_files says so
+        return
+    held_out = whole.run.held_out
+    for place, given in (("sampling", whole.run.sampling), ("held_out.sampling", held_out and held_out.sampling)):
+        if isinstance(given, PathSampling) and given.max_length > most:
+            yield Refusal(
+                f"{place}.max_length is {given.max_length}, and {policy.model} was trained on {most} noise levels "
+                f"(num_train_timesteps of its scheduler): set {place}.max_length={most} or less"
+            )

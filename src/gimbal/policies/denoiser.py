@@ -22,6 +22,7 @@ from gimbal.policies.lora import LoRA, inject, merged, save_adapter
 from gimbal.policies.paths import NO_LABEL, ODE, PATHS, TRAILING, Paths, PathSampling
 from gimbal.records import AbstractDecisions, AbstractSampling, Task
 
+STRONGEST = 100  # guidance; that of published models is from 1 to 15
 LABEL = "label"  # column of a task: the class that is asked for
 GIVEN = "given"  # and the channels that a policy with history is to see beside the noise, flat
 
@@ -98,8 +99,13 @@ class DenoiserPolicy(AbstractPolicy):
         return label
 
     def accepts(self, task: Task, length: int) -> str:
-        self.label(task)
+        label = self.label(task)
         self.given(None, task.columns.get(GIVEN))
+        if self.guidance != 1 and label == NO_LABEL:
+            return (
+                f"policy.guidance={self.guidance:g} pulls towards the class that a task asks for, and task {task.id} asks for none, so "
+                f"it does nothing there: name a class in the column {LABEL}, or set policy.guidance=1"
+            )
         return ""
 
     def step(
@@ -279,8 +285,10 @@ class Denoiser(AbstractPolicySpec):
     def __post_init__(self) -> None:
         if self.batch < 1:
             raise ValueError(f"policy.batch is {self.batch}; it must be at least 1")
-        if not math.isfinite(self.guidance):
-            raise ValueError(f"policy.guidance is {self.guidance}; it must be a number, where 1 is none")
+        if not abs(self.guidance) <= STRONGEST:
+            raise ValueError(
+                f"policy.guidance is {self.guidance}; it must be from -{STRONGEST} to {STRONGEST}, where 1 is none"
+            )
 
     @property
     def path(self) -> str:
@@ -380,7 +388,11 @@ class Denoiser(AbstractPolicySpec):
         return policy.eval()
 
     def check_files(self) -> None:
-        diffusers.described(Path(self.path))
+        directory = Path(self.path)
+        diffusers.described(directory)
+        diffusers.scheduled(directory)
+        if not self.fresh:
+            diffusers.check_weights(directory)
 
     def unknown(self, labels: Iterable[int]) -> str:
         """The classes that its network lacks, in words; "" if there are none, or if it cannot be read yet."""

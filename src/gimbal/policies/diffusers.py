@@ -6,7 +6,8 @@ import inspect
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ NETWORKS = ("transformer", "unet")  # where pipelines keep theirs
 CLASSES = "num_embeds_ada_norm"  # of a transformer
 SCHEDULER, INDEX = "scheduler", "model_index.json"
 FLOW, DDIM, DDPM = "FlowMatchEulerDiscreteScheduler", "DDIMScheduler", "DDPMScheduler"
+SCHEDULED = "scheduler_config.json"
+WEIGHTS = "diffusion_pytorch_model"  # what diffusers calls files of weights, in one or several pieces
 INPUTS = {"hidden_states", "sample", "timestep", "class_labels"}  # of a forward pass, that we know how to give
 
 
@@ -60,7 +63,7 @@ class Process:
             if name in config and config[name] not in only:
                 raise ValueError(
                     f"the scheduler has {name}={config[name]!r}, which gimbal does not support: set it to "
-                    f"{' or '.join(map(repr, only))} in scheduler/scheduler_config.json"
+                    f"{' or '.join(map(repr, only))} in {SCHEDULER}/{SCHEDULED}"
                 )
 
     def _allowed(self) -> dict[str, tuple[Any, ...]]:
@@ -156,11 +159,94 @@ def described(directory: Path) -> tuple[str, dict[str, Any]]:
     """(where its network is, what config.json says of it)."""
     for place in NETWORKS:
         if (file := directory / place / "config.json").is_file():
-            return place, json.loads(file.read_text(encoding="utf-8"))
+            return place, _sensible(file, _OF_NETWORKS)
     raise ValueError(
         f"{directory} has no {' or '.join(f'{place}/config.json' for place in NETWORKS)}; policy.model must be a directory as a "
         f"diffusers pipeline saves it, or {DIGITS}"
     )
+
+
+def scheduled(directory: Path) -> dict[str, Any]:
+    """What scheduler_config.json says."""
+    if not (file := directory / SCHEDULER / SCHEDULED).is_file():
+        raise ValueError(f"{directory} has no {SCHEDULER}/{SCHEDULED}, which says how noise is added: put it there")
+    return _sensible(file, _OF_SCHEDULERS)
+
+
+def check_weights(directory: Path) -> None:
+    """Refuse a directory without weights, or with a file of them that is cut off; reads no more than their headers."""
+    place, _ = described(directory)
+    files = list((directory / place).glob(f"{WEIGHTS}*"))
+    if not files:
+        raise ValueError(
+            f"{directory} has configurations and no weights ({place}/{WEIGHTS}.safetensors): policy.fresh=true makes them anew"
+        )
+    from safetensors import SafetensorError, safe_open
+
+    for file in files:
+        if file.suffix == ".safetensors":
+            try:
+                safe_open(file, "pt")
+            except SafetensorError as error:
+                why = " ".join(str(error).split())
+                raise ValueError(
+                    f"{file} is cut off or damaged ({why}): copy it once more, from where it came"
+                ) from error
+
+
+def _sensible(file: Path, limits: Mapping[str, tuple[Callable[[Any], bool], str]]) -> dict[str, Any]:
+    """The settings in a file of diffusers; ValueError for one that nothing could be made of."""
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} cannot be loaded: {error}") from error
+    if not isinstance(said, dict):
+        raise ValueError(f"{file} cannot be loaded: it holds no settings by name")
+    for name, (holds, wanted) in limits.items():
+        if said.get(name) is not None and not holds(said[name]):
+            raise ValueError(f"{file} has {name}={said[name]!r}; it must be {wanted}")
+    return said
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _size(value: Any) -> bool:
+    return _count(value) or (isinstance(value, list) and len(value) == 2 and all(map(_count, value)))
+
+
+_WHOLE, _ABOVE = (_count, "a whole number, 1 or more"), (_positive, "a number above 0")
+_OF_NETWORKS = {
+    "sample_size": (_size, "a whole number, 1 or more, or two of them"),
+    **dict.fromkeys(("in_channels", "out_channels", "num_layers", "layers_per_block", "patch_size"), _WHOLE),
+    **dict.fromkeys(
+        ("num_attention_heads", "attention_head_dim", "norm_num_groups", CLASSES, "num_class_embeds"), _WHOLE
+    ),
+}
+_OF_SCHEDULERS = {
+    "num_train_timesteps": _WHOLE,
+    **dict.fromkeys(("shift", "clip_sample_range"), _ABOVE),
+    **dict.fromkeys(
+        ("beta_start", "beta_end"), (lambda value: _positive(value) and value < 1, "a number between 0 and 1")
+    ),
+}
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """diffusers says nothing by itself meanwhile: what is wrong is said in our own words."""
+    logging = library().utils.logging
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def classes(config: Mapping[str, Any]) -> int:
@@ -172,6 +258,9 @@ def read(path: str, fresh: int | None) -> LoadedParts:
     """The parts in a directory; ``fresh``: a seed to draw weights by, where only configurations are there or wanted."""
     directory = Path(path)
     place, config = described(directory)
+    said = scheduled(directory)
+    if fresh is None:
+        check_weights(directory)
     diffusers = library()
     name = str(config.get("_class_name"))
     if name not in dir(diffusers):
@@ -186,14 +275,16 @@ def read(path: str, fresh: int | None) -> LoadedParts:
         )
     try:
         if fresh is None:
-            network, found = kind.from_pretrained(directory / place, low_cpu_mem_usage=False, output_loading_info=True)
+            with quiet():
+                network, found = kind.from_pretrained(
+                    directory / place, low_cpu_mem_usage=False, output_loading_info=True
+                )
             if wrong := [*found["missing_keys"], *found["unexpected_keys"], *map(str, found["mismatched_keys"])]:
                 raise ValueError(f"weights and config.json do not match: {some(wrong)}")
         else:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(fresh)
                 network = kind.from_config(config)
-        said = json.loads((directory / SCHEDULER / "scheduler_config.json").read_text(encoding="utf-8"))
         scheduler_name = str(said.get("_class_name"))
         if scheduler_name not in (FLOW, DDIM, DDPM):
             raise ValueError(f"its scheduler is {scheduler_name}; gimbal drives {FLOW}, {DDIM} and {DDPM}")

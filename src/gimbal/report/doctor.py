@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from gimbal.report.record import FAMILIES, RETURN, SAMPLES, TOKENS, WORTH, Chang
 
 NOTHING = "nothing wrong"
 TEXT, MADE = (TOKENS,), (SAMPLES,)
+STOP, STUCK = "stopped by an error", "cannot be resumed"
+ENDS = (STOP, STUCK)  # what ended it, or keeps it from going on, explains nothing that was learned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +39,10 @@ class Rule:
     alone: bool = False
 
 
-# From causes to effects. The first that holds is the likely cause; all that hold are reported.
+# From causes to effects. The first that holds is the likely cause; all that hold are reported. If an error ended the run, the sign
+# that says so comes first.
 RULES: Sequence[Rule] = (
+    Rule(sign=failures.stopped, always=True),
     Rule(sign=failures.damaged, always=True),
     Rule(sign=failures.no_delivery, always=True),
     Rule(sign=failures.not_finite, always=True),
@@ -79,7 +83,6 @@ RULES: Sequence[Rule] = (
     Rule(sign=settings.mostly_cut, families=TEXT, always=True),  # for a run that rewards length, after that rule
     Rule(sign=settings.entropy_collapse, families=TEXT, always=True),
     Rule(sign=settings.calm_fall, alone=True),
-    Rule(sign=failures.stopped, always=True, alone=True),
 )
 
 
@@ -92,6 +95,7 @@ class Diagnosis:
     outcomes: tuple[Sign, ...]
     causes: tuple[Sign, ...]
     looked_at: str
+    unfinished: str = ""  # how far it has come, of a run that has not ended
 
     @property
     def signs(self) -> tuple[Sign, ...]:
@@ -107,7 +111,7 @@ class Diagnosis:
         return self.causes[0].name if self.causes else ""
 
     def text(self) -> str:
-        lines = [f"{self.run}: {self.name}"]
+        lines = [f"{self.run}: {self.name}", *([f"  {self.unfinished}"] if self.unfinished else [])]
         for sign in self.signs:
             lines.append(f"  {sign.name}: {sign.evidence}")
         if not self.signs:
@@ -116,7 +120,7 @@ class Diagnosis:
             lines.append(
                 "  the metrics show no cause; if it also happens at a lower learning rate, check what the reward pays for"
             )
-        elif self.outcomes and len(self.causes) > 1:
+        elif self.outcomes and len(self.causes) > 1 and self.cause not in ENDS:
             others = ", ".join(sign.name for sign in self.causes[1:])
             lines.append(
                 f"  {self.cause} is the most likely cause and may explain the rest ({others}); the next run changes only that"
@@ -128,14 +132,21 @@ class Diagnosis:
         return json.dumps({"name": self.name, "cause": self.cause, **asdict(self)}, indent=1)
 
 
-def diagnose(directory: Path) -> Diagnosis:
-    """The diagnosis of a run by its directory; a ValueError if nothing is recorded."""
+def diagnose(directory: Path, *, unfinished: str = "", fault: str = "") -> Diagnosis:
+    """The diagnosis of a run by its directory; a ValueError if nothing is recorded. What its checkpoints say is told by the caller:
+    how far an ``unfinished`` run has come, and why it cannot go on (``fault``)."""
     record = Record(directory)
     if not record.rows and (damage := lost(record.rows, record.summary.get("steps", 0))):
         raise ValueError(f"{directory}: {damage}, so there is nothing to judge the run by; put the file back")
     if not record.rows and record.stopped is None:
         raise ValueError(f"{directory} has neither metrics nor a record of why it stopped: let it finish a step first")
-    return diagnosis_of(record)
+    found = diagnosis_of(record)
+    if not fault:
+        return replace(found, unfinished=unfinished)
+    lasting = Sign(name=STUCK, evidence=fault, experiment=record.again())
+    first = sum(sign.name in (STOP, "damaged") for sign in found.causes)
+    causes = (*found.causes[:first], lasting, *found.causes[first:])
+    return replace(found, unfinished=unfinished, causes=causes)
 
 
 def diagnosis_of(record: Record) -> Diagnosis:
@@ -155,7 +166,8 @@ def diagnosis_of(record: Record) -> Diagnosis:
             explained = explained or not rule.always
     if record.flat and (explained or _long(record)):
         fallen = [_nothing_learned(record)]
-    causes = tuple(named.values())
+    ending = failures.ENDINGS.get(record.stopped["error"], STOP) if record.stopped is not None else ""
+    causes = tuple(sorted(named.values(), key=lambda sign: sign.name != ending))
     return Diagnosis(
         run=str(record.directory),
         steps=len(record.rows),

@@ -31,6 +31,11 @@ LOST = 0.25  # share of steps undone: the run then learns from at most three qua
 SEVERAL = 4  # steps from which equal scores in all groups are no accident
 DESIGNED = ("drops/hinted", "drops/profile")  # groups that a method samples in order to drop them
 GROUPS = 8  # the same for groups in the second half: two rollouts have equal scores in half of all cases
+ENDINGS = {
+    "NotDelivered": "no delivery",
+    "NotFinite": "not finite",
+    "Starved": "filter starvation",
+}  # errors that a rule explains
 STRAYS = 3.0  # standard errors by which a mean of signed log-ratios must differ from 0
 
 
@@ -288,8 +293,8 @@ def _dead(record: Record, norm: float | None, live: float | None) -> bool:
 
 
 def stopped(record: Record) -> Sign | None:
-    """An error ended the run and no other rule explains it: report the error's own message."""
-    if record.stopped is None:
+    """An error ended the run: its own message, unless a rule for this error has it."""
+    if record.stopped is None or record.stopped["error"] in ENDINGS:
         return None
     step = record.stopped["step"]
     return Sign(

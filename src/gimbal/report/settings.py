@@ -16,6 +16,7 @@ from gimbal.report.record import TOKENS, TREND, WORTH, Change, Record, Sign, sho
 LARGE_MOVE, LARGE_KL = 0.2, 0.1
 # ... and a decision's total move if every step moves it the same way: too little to change the text.
 SMALL_MOVE, SMALL_KL, HEALTHY_MOVE = 0.1, 1e-3, 0.05
+FEWEST = 2  # updates whose moves add up
 TURNED = -0.2  # correlation of score and advantage: near 1 in healthy runs, and 0.5 over the first episodes of Pendulum
 FEW = 8  # rollouts per step: the sign of their mean is random ...
 LONG = 20  # ... and so is what a shorter run learns from them; from this length, no learning is a sign by itself
@@ -343,7 +344,7 @@ def slow(record: Record) -> Sign | None:
     steps = record.updated
     moved = [row["sync/moved"] for row in steps if row.get("sync/moved") is not None]
     # Where it trains on recorded answers, what moved is measured on its own texts.
-    if record.offline or len(steps) < min(TREND, len(record.rows)):
+    if record.offline or len(steps) < min(TREND, max(FEWEST, len(record.rows))):
         return None
     norm, live = record.late("grad_norm"), record.late("live_frac")
     if record.held or not moved or norm is None or norm < NO_GRADIENT or (live is not None and live < LIVE):

@@ -144,9 +144,10 @@ def newest_whole(directory: Path, note: Callable[[str], None], part: str = "") -
     return _first(directory, note, lambda path: spoilt(path, part))
 
 
-def resumable(directory: Path, note: Callable[[str], None]) -> Path | None:
-    """Like ``newest_whole``, but the run's logs must also still begin as they did when it was written."""
-    return _first(directory, note, lambda path: spoilt(path) or _logs_changed(directory, path))
+def resumable(directory: Path, note: Callable[[str], None], most: int | None = None) -> Path | None:
+    """Like ``newest_whole``, but the run's logs must also still begin as they did when it was written. Of files above ``most`` bytes
+    only that they are there is checked, which takes no time."""
+    return _first(directory, note, lambda path: spoilt(path, "", most) or _logs_changed(directory, path, most), most)
 
 
 def rewind(directory: Path, checkpoint: Path | None) -> None:
@@ -192,11 +193,13 @@ def all_of(directory: Path) -> list[Path]:
     return sorted((path for path in _named(directory / "checkpoints") if (path / MANIFEST).is_file()), key=_place)
 
 
-def spoilt(checkpoint: Path, part: str = "") -> str:
-    """A message on what is wrong with its files, or ""."""
+def spoilt(checkpoint: Path, part: str = "", most: int | None = None) -> str:
+    """A message on what is wrong with its files, or ""; those above ``most`` bytes are not read."""
     try:
         for name, digest in _manifest(checkpoint)["files"].items():
-            if name.startswith(part) and _digest(checkpoint / name) != digest:
+            if not name.startswith(part) or (most is not None and (checkpoint / name).stat().st_size > most):
+                continue
+            if _digest(checkpoint / name) != digest:
                 return f"{checkpoint / name} differs from what was written: the checkpoint is corrupted"
     except (OSError, ValueError) as error:
         return f"{checkpoint} is not a complete checkpoint ({error})"
@@ -235,7 +238,9 @@ def newest(directory: Path) -> Path | None:
     return next(reversed(all_of(directory)), None)
 
 
-def _first(directory: Path, note: Callable[[str], None], fault: Callable[[Path], str]) -> Path | None:
+def _first(
+    directory: Path, note: Callable[[str], None], fault: Callable[[Path], str], most: int | None = None
+) -> Path | None:
     found, passed = sorted(_named(directory / "checkpoints"), key=_place), list[str]()
     for path in reversed(found):
         if not (
@@ -252,7 +257,7 @@ def _first(directory: Path, note: Callable[[str], None], fault: Callable[[Path],
     elif passed:
         way = f"gimbal train --from {directory} starts a new run"
         # The state may be lost but the weights intact: then a new run can use them.
-        model = next((path / "model" for path in reversed(found) if not spoilt(path, "model")), None)
+        model = next((path / "model" for path in reversed(found) if not spoilt(path, "model", most)), None)
         raise CheckpointError(
             f"{'; '.join(passed)}; there is no other checkpoint to continue from. {way}"
             + (f", with policy.model={model} from its weights" if model else "")
@@ -260,12 +265,14 @@ def _first(directory: Path, note: Callable[[str], None], fault: Callable[[Path],
     return None
 
 
-def _logs_changed(directory: Path, checkpoint: Path) -> str:
-    """A message on which log changed other than by added lines, or ""."""
+def _logs_changed(directory: Path, checkpoint: Path, most: int | None = None) -> str:
+    """A message on which log changed other than by added lines, or ""; one that was above ``most`` bytes may only not be shorter."""
     manifest = _manifest(checkpoint)
     for name, was in manifest["logs"].items():
         path = directory / name
-        if _logged(path, was["bytes"]) == was:
+        large = most is not None and was["bytes"] > most
+        longer = large and path.is_file() and path.stat().st_size >= was["bytes"]
+        if longer or _logged(path, was["bytes"]) == was:
             continue
         told = ""
         if name == METRICS:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gimbal.runtime.run import AbstractRun
 
 RUNS = "runs"
+READ = 1 << 24  # bytes that are read in a few milliseconds
 SAME = ": the result is the same as for a run started with that many steps"
 FILES = (METRICS, ROLLOUTS, SUMMARY, STOPPED, SCHEDULE, trackers.FILE, config.RECIPE_FILE, "report.html", FILM)
 
@@ -243,6 +244,29 @@ def find_run(run: str | Path, runs: Path = Path(RUNS)) -> Path:
             return directory
     known = [path.parent.name for path in runs.glob(f"*/{config.RECIPE_FILE}")]
     raise ValueError(f"there is no run {run} (no {config.RECIPE_FILE} in it){config.nearest(str(run), known)}")
+
+
+def progress(directory: Path) -> tuple[str, str]:
+    """(how far an unfinished run has come, why it cannot go on), each "" where there is nothing to say. Quick: files of a checkpoint
+    are compared with what was written up to ``READ`` bytes; of larger ones only that they are there."""
+    if (directory / SUMMARY).is_file() or not (directory / config.RECIPE_FILE).is_file():
+        return "", ""
+    file = directory / config.RECIPE_FILE
+    saved, done = config.run_of(file, config.read_file(file)), len(JsonLines(directory / METRICS).read())
+    steps, passed = saved.get("steps"), list[str]()
+    told = f"({done:,} of {steps:,} steps)" if isinstance(steps, int) else f"(after {done:,} steps)"
+    try:
+        with alone(directory):
+            pass
+    except ValueError:  # it is being trained, and writes and removes checkpoints
+        return f"still running {told}", ""
+    try:
+        if checkpoint.resumable(directory, passed.append, READ) is None:
+            checkpoint.nothing_lost(directory, saved.get("checkpoint_every", done))
+    except ValueError as error:
+        return f"unfinished {told}", str(error)
+    way = f"gimbal train --resume {shlex.quote(str(directory))} goes on"
+    return f"unfinished {told}; {'; '.join([*passed, way])}", ""
 
 
 def find_runs(target: str | Path, runs: Path = Path(RUNS)) -> list[Path]:
