@@ -132,7 +132,9 @@ def test_verdict_of_graded_rewards():
     before = {**score, "eval/pass@1": 0.0, "eval/greedy": 0.0}
     graded = verdict(summary(before=before, after={**before, "eval/score": 0.7}, drops={}))
     assert graded[0].split() == ["held-out", "score", "(sampled)", "0.200", "->", "0.700", "(+0.500)"]
-    assert graded[2].split()[:5] == ["held-out", "pass@1", "(sampled)", "0.000", "->"]
+    assert graded[1].startswith("held-out score (greedy)") and not any("pass@1" in line for line in graded)
+    reached = verdict(summary(before=before, after={**before, "eval/score": 0.7, "eval/greedy": 0.1}, drops={}))
+    assert reached[2].split()[:5] == ["held-out", "pass@1", "(sampled)", "0.000", "->"]
     rarely = verdict(summary(before=before, after={**before, "eval/score": 0.7, "eval/pass@1": 0.1}, drops={}))
     assert "pass@1" in rarely[0] and "held-out score (sampled)" in rarely[2]
     exact = dict.fromkeys(("eval/pass@1", "eval/score"), 0.5)

@@ -99,7 +99,7 @@ DOWN, UP = [5.0 - 0.1 * n for n in range(24)], [2.0 + 0.2 * n for n in range(24)
 def test_a_distance_that_shrinks_is_learned_and_one_that_doubles_is_a_fall(tmp_path):
     better = diagnose(measured(tmp_path / "better", DOWN, 5.0, 2.7))
     assert not better.signs
-    assert "held-out data/distance (smaller is better) from its best to the end: 5.000 (before step 1)" in better.text()
+    assert "held-out data/distance (smaller is better) to its best, at the end: 5.000 (before step 1)" in better.text()
     assert "score" not in better.text() and "data/distance (smaller is better) 3.25" in better.text()
     worse = diagnose(measured(tmp_path / "worse", UP, 2.0, 6.6))
     assert [sign.name for sign in worse.outcomes] == ["evaluation fell", "reward fell"]

@@ -13,7 +13,7 @@ from gimbal.policies.base import Family
 from gimbal.policies.token import TEXT
 from gimbal.records import Rollout
 from gimbal.report.files import Summary, cost, duration
-from gimbal.report.held_out import figures, measures
+from gimbal.report.held_out import figures, measures, solving
 from gimbal.report.loop import event
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -66,6 +66,7 @@ class Console:
         self.followed = self.shown[0][0]  # shown as a bar curve
         self.paid = paid or recorded
         self.earned = "loss" if recorded else family.earns if paid else "pass rate"
+        self.passed = False  # whether an answer has reached 1
         self.seconds: deque[float] = deque(maxlen=20)  # of the newest steps, to estimate the time left
         self.curve: deque[float] = deque(maxlen=40)
         self.sampled = ""
@@ -112,6 +113,8 @@ class Console:
         self.curve.append(metrics.get(self.followed, math.nan))
         self.seconds.append(metrics.get("time/step", 0.0))
         left = sum(self.seconds) / len(self.seconds) * (self.total - step)
+        self.passed = self.passed or any(value for name, value in metrics.items() if solving(name))
+        graded = self.paid and bool(metrics.get("reward/mean")) and not self.passed
         unscored = TEACHER in metrics and not any(name.startswith("reward/error") for name in metrics)
         figures = [
             (self.earned if name == self.followed else head, form.format(metrics[name]))
@@ -120,6 +123,7 @@ class Console:
             if name in metrics
             and (metrics[name] or name != self.rate)
             and not (unscored and (name, head, form) in SCORED)
+            and not (graded and name == "pass_rate")
         ]
         if self.live is None:
             line = "  ".join(f"{head} {figure}" for head, figure in figures)
@@ -143,6 +147,7 @@ class Console:
 
     def before(self, evaluation: Mapping[str, float]) -> None:
         """The evaluation before the first step, by the metrics of the verdict; the report has all its figures."""
+        self.passed = any(value for name, value in evaluation.items() if solving(name))
         if told := [f"{name} {evaluation[key]:.3f}" for key, name in figures(evaluation, evaluation).items()][:2]:
             told = [told[0], *(name.removeprefix("held-out ") for name in told[1:])]
         if "eval/length" in evaluation:

@@ -47,7 +47,7 @@ def rollout_metrics(
     if not (judged if answers is None else answers):
         del metrics["length/truncated_frac"]
     for name, chosen_N in (("correct", passed_N), ("wrong", ~passed_N)):
-        if judged and bool(chosen_N.any()):
+        if judged and answers is not False and bool(chosen_N.any()):
             metrics[f"length/{name}"] = float(length_N[chosen_N].mean())
     for name in sorted({name for rollout in rollouts for name in rollout.scores}):
         values = [rollout.scores[name] for rollout in rollouts if name in rollout.scores]

@@ -225,8 +225,7 @@ class Trainer:
     def _observed(self, groups: Sequence[Group], seen: Sequence[Group], batch: TrainBatch, version: int) -> Metrics:
         """A step's metrics besides the learner's own. ``seen``: all groups scored for it, including dropped ones."""
         family, judged = self.run.policy.family, self.run.judged
-        answers = family.judged or bool(self.run.rewards)
-        metrics = rollout_metrics(seen or groups, judged=judged, answers=answers, sources=self.run.tasks.sources)
+        metrics = rollout_metrics(seen or groups, judged=judged, answers=self.run.sized, sources=self.run.tasks.sources)
         if not any(reward.by_place for reward in self.run.rewards):  # else equal texts may score differently
             metrics |= repeat_metrics(seen)
         metrics |= surprise_metrics(family, seen or groups) | of_all(self.rewards, seen or groups, "reward/")
