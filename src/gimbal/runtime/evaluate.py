@@ -25,8 +25,9 @@ from gimbal.policies.token import Sampling
 from gimbal.records import AbstractSampling, Drop, Episode, Group, Rollout
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.function import Function
 from gimbal.rewards.majority import majority
-from gimbal.rewards.scoring import answered, decided, follow_ups, measured, of_all, score, unmeasured
+from gimbal.rewards.scoring import UNSCORED, answered, decided, follow_ups, measured, of_all, score, unmeasured
 from gimbal.runtime.run import KS, AbstractRun
 from gimbal.workflows.demonstrated import Demonstrated
 
@@ -237,13 +238,17 @@ def evaluate(
         engine.submit(Request(group=2 * index + 1, task=task, sample=0, sampling=greedy, seed=seed))
     arrived, lost = _drawn(engine)
     failed = Counter(drop.reason for _, drop in lost)
+    compared = any(isinstance(reward, Function) and reward.of_groups for reward in rewards)
     said = next((f"{drop.task or tasks[i // 2].id}: {drop.said}" for i, drop in lost if drop.said), "")
     groups = {i: Group(index=i, task=found[0].task, episodes=tuple(found)) for i, found in arrived.items()}
     groups, unanswered = _replied(engine, groups, rewards, seed)
     failed["unanswered"] += unanswered
     kept: dict[int, Sequence[Rollout]] = {}
     for index, group in groups.items():
-        outcome = score(group, rewards, failed, weights)
+        # A greedy answer is alone: a reward of whole groups has nothing to compare it with, and that is no failure.
+        alone = Counter[str]() if compared and index % 2 else failed
+        outcome = score(group, rewards, alone, weights)
+        failed.update({reason: count for reason, count in alone.items() if alone is not failed and reason != UNSCORED})
         kept[index] = outcome.rollouts if isinstance(outcome, Group) else ()
     sampled, greedily = (
         [[(one.earned, passed(one)) for one in kept.get(2 * index + way, ())] for index in range(len(tasks))]
