@@ -215,3 +215,20 @@ def test_what_no_stream_can_write_ends_no_run(monkeypatch):
         monkeypatch.setattr(sys, "stdout", stream)
         Console(1, "demo").note("a \ud800 b ☃")
         assert rb"a \ud800 b" in stream.buffer.getvalue()
+
+
+def test_a_pass_rate_is_shown_once_an_answer_reached_1(capsys):
+    console = Console(4, "graded")
+    for share in (0.0, 0.5, 0.0):
+        console.step(STEP | {"pass_rate": share})
+    Console(4, "exact").step(STEP | {"reward/mean": 0.0, "pass_rate": 0.0})
+    graded, first, later, exact = capsys.readouterr().out.splitlines()
+    assert "pass rate" not in graded and "pass rate 0.500" in first
+    assert "pass rate 0.000" in later and "pass rate 0.000" in exact
+
+
+def test_what_nothing_scores_is_followed_by_its_loss(capsys):
+    unscored = {"step": 1.0, "loss": 0.19, "matching/apart": 0.07, "time/step": 1.0}
+    Console(2, "dmd2", paid=False).step(unscored)
+    line = capsys.readouterr().out
+    assert "step 1/2  loss 0.19  apart from the teacher 0.070  left" in line and "score" not in line

@@ -24,7 +24,13 @@ ENDED = (("reward/return/mean", "return", "{:.3f}"),)
 # For recorded answers, in place of the reward.
 WRITTEN = (("loss", "loss", "{:.3f}"), ("pair/accuracy", "accuracy", "{:.3f}"))
 TEACHER = "distillation/kl"  # shown of a run that a teacher grades; without a reward it has no other figure
+UNSCORED = ("loss", "loss", "{:.3g}")
 SHOWN = (
+    (
+        "matching/apart",
+        "apart from the teacher",
+        "{:.3f}",
+    ),  # how far its samples are from what the teacher makes of them
     (TEACHER, "KL to the teacher", "{:.3f}"),
     ("cost/step", "cost a step", "{:.3f}"),  # of environments whose costs have a price
     ("entropy/mean", "entropy", "{:.3f}"),
@@ -107,6 +113,8 @@ class Console:
             shown = (*((key, name, "{:.3f}") for key, name in found.items()), *shown)
             if self.followed not in metrics:  # no reward decides what is solved
                 self.followed, self.earned = next(iter(found.items()))
+        elif not self.paid and "pass_rate" not in metrics:  # nothing scores: what the update reports
+            shown, self.followed, self.earned = (UNSCORED, *shown), *UNSCORED[:2]
         # What controllers move, by its name: a price beside the cost that it is to lower.
         moved = (key for key in metrics if key.startswith("control/"))
         shown = (*shown[:-1], *((key, key.rpartition(".")[2].replace("_", " "), "{:.3g}") for key in moved), shown[-1])

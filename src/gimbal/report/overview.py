@@ -120,7 +120,7 @@ def learned(
         scored += tuple(
             (key, f"{name} in training{SMALLER * smaller(key)}") for key, name in measures(metrics, "reward/").items()
         )
-    scored += (("reward/mean", "mean score in training"),)
+    scored += (("reward/mean", "mean score in training"), ("loss", "training loss"))
     for key, name in (("loss", "training loss"),) if recorded else scored:
         if (ends := edges(metrics.get(key, ()))) is not None:
             known = [value for value in metrics[key] if value is not None]

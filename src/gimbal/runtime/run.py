@@ -176,6 +176,11 @@ class AbstractRun(ABC):
         return decided(self.rewards) if self.rewards else self.policy.family.judged
 
     @property
+    def paid(self) -> bool:
+        """Whether something gives rollouts a score: a reward, or the environment, which pays for no picture."""
+        return bool(self.rewards) or not isinstance(self.sampling, PathSampling)
+
+    @property
     def sized(self) -> bool:
         """Whether a rollout has a length of its own, which says something of it: pictures take as many steps as they are given."""
         return self.policy.family.judged or (bool(self.rewards) and not isinstance(self.sampling, PathSampling))
