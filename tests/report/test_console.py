@@ -132,7 +132,9 @@ def test_verdict_of_graded_rewards():
     before = {**score, "eval/pass@1": 0.0, "eval/greedy": 0.0}
     graded = verdict(summary(before=before, after={**before, "eval/score": 0.7}, drops={}))
     assert graded[0].split() == ["held-out", "score", "(sampled)", "0.200", "->", "0.700", "(+0.500)"]
-    assert graded[2].split()[:5] == ["held-out", "pass@1", "(sampled)", "0.000", "->"]
+    assert graded[1].startswith("held-out score (greedy)") and not any("pass@1" in line for line in graded)
+    reached = verdict(summary(before=before, after={**before, "eval/score": 0.7, "eval/greedy": 0.1}, drops={}))
+    assert reached[2].split()[:5] == ["held-out", "pass@1", "(sampled)", "0.000", "->"]
     rarely = verdict(summary(before=before, after={**before, "eval/score": 0.7, "eval/pass@1": 0.1}, drops={}))
     assert "pass@1" in rarely[0] and "held-out score (sampled)" in rarely[2]
     exact = dict.fromkeys(("eval/pass@1", "eval/score"), 0.5)
@@ -213,3 +215,20 @@ def test_what_no_stream_can_write_ends_no_run(monkeypatch):
         monkeypatch.setattr(sys, "stdout", stream)
         Console(1, "demo").note("a \ud800 b ☃")
         assert rb"a \ud800 b" in stream.buffer.getvalue()
+
+
+def test_a_pass_rate_is_shown_once_an_answer_reached_1(capsys):
+    console = Console(4, "graded")
+    for share in (0.0, 0.5, 0.0):
+        console.step(STEP | {"pass_rate": share})
+    Console(4, "exact").step(STEP | {"reward/mean": 0.0, "pass_rate": 0.0})
+    graded, first, later, exact = capsys.readouterr().out.splitlines()
+    assert "pass rate" not in graded and "pass rate 0.500" in first
+    assert "pass rate 0.000" in later and "pass rate 0.000" in exact
+
+
+def test_what_nothing_scores_is_followed_by_its_loss(capsys):
+    unscored = {"step": 1.0, "loss": 0.19, "matching/apart": 0.07, "time/step": 1.0}
+    Console(2, "dmd2", paid=False).step(unscored)
+    line = capsys.readouterr().out
+    assert "step 1/2  loss 0.19  apart from the teacher 0.070  left" in line and "score" not in line

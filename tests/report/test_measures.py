@@ -1,6 +1,7 @@
 """Runs whose rewards only measure: a distance is no pass rate, and a sum of nothing no score."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,15 @@ from made import group, rollout
 
 import gimbal
 from gimbal.records import Task
+from gimbal.report.arms import RunOnDisk
 from gimbal.report.console import Console
 from gimbal.report.doctor import diagnose
 from gimbal.report.files import JsonLines, Summary
 from gimbal.report.held_out import figures
 from gimbal.report.metrics import rollout_metrics
+from gimbal.report.overview import describe
+from gimbal.report.overview import graded as graded_only
+from gimbal.report.record import Change, Point
 from gimbal.rewards.digits import DigitClass, DigitDistance
 from gimbal.rewards.one_of import OneOf
 from gimbal.rewards.scoring import decided, weighed
@@ -99,7 +104,7 @@ DOWN, UP = [5.0 - 0.1 * n for n in range(24)], [2.0 + 0.2 * n for n in range(24)
 def test_a_distance_that_shrinks_is_learned_and_one_that_doubles_is_a_fall(tmp_path):
     better = diagnose(measured(tmp_path / "better", DOWN, 5.0, 2.7))
     assert not better.signs
-    assert "held-out data/distance (smaller is better) from its best to the end: 5.000 (before step 1)" in better.text()
+    assert "held-out data/distance (smaller is better) to its best, at the end: 5.000 (before step 1)" in better.text()
     assert "score" not in better.text() and "data/distance (smaller is better) 3.25" in better.text()
     worse = diagnose(measured(tmp_path / "worse", UP, 2.0, 6.6))
     assert [sign.name for sign in worse.outcomes] == ["evaluation fell", "reward fell"]
@@ -145,3 +150,40 @@ def test_the_page_calls_the_lowest_distance_best(tmp_path):
     assert conclusion(runs) == f"Lowest {figure} at the end: near 2.700; next far 6.600."
     alone = learned(None, {"reward/mean": [0.0, 0.0], "reward/data/distance": [3.0, 2.0]}, None)
     assert alone["text"].startswith("The data/distance in training (smaller is better) went from 3.000 to 2.000")
+
+
+def test_of_pictures_without_a_reward_no_score_is_recorded():
+    drawn = [group(Task(id="t"), rollout(Task(id="t")))]
+    found = rollout_metrics(drawn, judged=False, answers=False, paid=False)
+    assert not [name for name in found if name.startswith("reward/")] and "length/mean" in found
+    assert {"length/mean"} == {name for name in rollout_metrics(drawn, answers=False) if name.startswith("length/")}
+
+
+def test_a_run_in_which_nothing_reached_1_is_shown_by_its_score(tmp_path):
+    """Its page had the curve of what is solved first, 0 throughout."""
+    never = {"eval/score": 0.1, "eval/greedy_score": 0.1, "eval/pass@1": 0.0, "eval/greedy": 0.0}
+
+    def shown(name: str, shares: list[float]) -> tuple[dict, bool]:
+        directory = measured(tmp_path / name, [2.0] * len(shares), 2.0, 2.0)
+        (directory / "metrics.jsonl").unlink()
+        for step, share in enumerate(shares, 1):
+            graded = {"step": step, "reward/mean": 0.1 * step, "pass_rate": share, "eval/pass@1": share}
+            JsonLines(directory / "metrics.jsonl").append(graded)
+        saved = Summary.load(directory / "summary.json")
+        replace(saved, before=never, after=never | {"eval/score": 0.4}).save(directory / "summary.json")
+        run = RunOnDisk.read(directory)
+        return describe([run])[0][0], graded_only([run])
+
+    page, graded = shown("graded", [0.0] * 4)
+    assert graded and "held-out score (sampled) rose from 0.100 to 0.400" in page["learned"]["text"]
+    assert "reward/mean" in page["metrics"] and not {"pass_rate", "eval/pass@1"} & page["metrics"].keys()
+    page, graded = shown("once", [0.0, 0.0, 0.5, 0.0])
+    assert not graded and {"pass_rate", "eval/pass@1"} <= page["metrics"].keys()
+
+
+def test_an_end_that_is_better_than_all_before_is_no_way_from_the_best():
+    start, end = Point(step=8, value=0.108), Point(step=12, value=0.258)
+    rose = Change(name="reward/mean", start=start, end=end, error=None, limit=4.0)
+    assert rose.of_best == "to its best, at the end: 0.108 (step 8) to 0.258 (step 12)"
+    fell = Change(name="reward/mean", start=end, end=start, error=None, limit=4.0)
+    assert fell.of_best.startswith("from its best to the end: 0.258")

@@ -337,3 +337,28 @@ def test_a_file_and_neighbours_that_only_their_owner_may_read(module, group_of, 
         path.chmod(0o600)
     reward = opened(Function(function=f"{module}:contains"))
     assert reward(group_of("4", "5", source="here", columns={"level": 3})) == [1.5, None]
+
+
+def test_a_list_for_one_rollout_is_no_score(group_of, opened):
+    def brightness(rollout):
+        return [1.0]
+
+    with pytest.raises(
+        RewardError, match=r"returned \[1.0\] .*expected a number for the one completion that it is given"
+    ):
+        opened(Function(function=brightness))(group_of("a"))
+
+
+def test_what_a_function_reads_is_known_before_it_scores(opened):
+    def texts(completions):
+        return [0.0 for _ in completions]
+
+    def together(group):
+        return [0.0 for _ in group.rollouts]
+
+    def single(rollout):
+        return 0.0
+
+    found = [opened(Function(function=one)) for one in (texts, together, single)]
+    assert [one.reads_texts for one in found] == [True, False, False]
+    assert [one.of_groups for one in found] == [False, True, False]

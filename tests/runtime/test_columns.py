@@ -1,18 +1,22 @@
 """Columns of tasks that a part goes by: one that cannot be read, or that no row has, is said before the first step."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from small import rows, small_run
+from small import denoising_run, rows, small_run
 
 from gimbal.dataflow.budgets.fixed import FixedBudget
 from gimbal.dataflow.curricula.hinted import Hinted
 from gimbal.environments.dataset import Dataset, Rows
 from gimbal.records import Task
+from gimbal.rewards.function import Function
+from gimbal.rewards.isolation import RewardError
 from gimbal.runtime import compose
+from gimbal.runtime.run import HeldOut
 from gimbal.workflows.guided import Guided
 
 
@@ -52,3 +56,38 @@ def test_a_part_whose_column_no_row_has_is_refused_and_one_row_is_enough(changes
 def test_parts_that_are_set_to_do_without_it_are_not_refused():
     compose.accepted(small_run(rewards=(), curriculum=Hinted(stages=())))
     compose.accepted(small_run(rewards=(), workflow=Guided(guides=0)))
+
+
+def texts(prompts, completions, **columns):
+    return [0.0 for _ in completions]
+
+
+def of_group(group):
+    return [0.0 for _ in group.rollouts]
+
+
+def test_a_reward_of_texts_is_refused_where_pictures_are_drawn():
+    said = r"reward texts scores texts .*f\(rollout\) -> float; the picture is rollout.decisions.sample_ND\[0\]"
+    run = denoising_run(rewards=(Function(function=texts),))
+    with pytest.raises(RewardError, match=said):
+        compose.opened(run)
+    with pytest.raises(RewardError, match=said):
+        compose.accepted(run)
+    assert not compose.accepted(small_run(tasks=Rows(rows=[{"prompt": "4"}]), rewards=(Function(function=texts),)))
+
+
+def test_rows_of_prompts_are_not_read_by_a_network_of_classes():
+    run = denoising_run(tasks=Rows(rows=[{"prompt": "a four", "answer": "4"}]), rewards=())
+    (said,) = compose.accepted(run)
+    assert "gimbal-digits reads no prompts" in said and "column `label`" in said
+    assert not compose.accepted(replace(run, tasks=Rows(rows=[{"prompt": "a four", "label": 4}])))
+    assert not compose.accepted(denoising_run(rewards=()))
+
+
+def test_a_reward_of_groups_is_told_of_an_evaluation_of_single_rollouts():
+    held_out = HeldOut(tasks=Rows(rows=[{"prompt": "5"}]), samples=1)
+    run = small_run(tasks=Rows(rows=[{"prompt": "4"}]), rewards=(Function(function=of_group),), held_out=held_out)
+    (said,) = compose.accepted(run)
+    assert "reward of_group is given the whole group" in said and "set held_out.samples=" in said
+    assert not compose.accepted(replace(run, held_out=replace(held_out, samples=4)))
+    assert not compose.accepted(replace(run, held_out=replace(held_out, rewards=(Function(function=texts),))))

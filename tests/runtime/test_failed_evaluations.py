@@ -8,9 +8,11 @@ import pytest
 
 from gimbal.engines.base import AbstractEngine, Finished
 from gimbal.environments.base import AbstractTasks
+from gimbal.policies.paths import PathSampling
 from gimbal.policies.token import Sampling
 from gimbal.records import Drop, Episode, Task
 from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.function import Function
 from gimbal.rewards.majority import Majority
 from gimbal.rewards.scoring import NoVerdict
 from gimbal.runtime import best
@@ -161,3 +163,27 @@ def test_the_best_model_is_by_an_evaluation_of_which_half_is_left(figures, kept)
     totals = {"best": {"step": 0, "metric": "eval/score", "value": -9.0}}
     assert (best.improved(held_out, 3, figures, totals) is not None) is kept
     assert totals["best"]["step"] == (3 if kept else 0)
+
+
+def compared(group):
+    """The share of the others that a text is above; nothing of a text alone."""
+    others = len(group.rollouts) - 1
+    return [sum(r.text > o.text for o in group.rollouts) / others if others else None for r in group.rollouts]
+
+
+def test_a_greedy_answer_that_a_reward_of_groups_leaves_out_has_not_failed():
+    reward = Function(function=compared).open()
+    try:
+        found = examined((reward,), a=["2", "1", "3"], b=["late", "1", GONE])
+        assert found.score == 0.5 and math.isnan(found.greedy_score) and "unscored" not in found.failed
+        assert sum(found.failed.values()) == 1  # the greedy one that broke
+        alone = examined((reward,), samples=1, a=["2", "1"])
+        assert alone.failed == {"unscored": 1}
+    finally:
+        reward.close()
+
+
+def test_pictures_without_a_reward_have_no_score():
+    engine = Scripted(a=["x", "x"], b=["x", "x"])
+    found = evaluate(engine, Few(names=("a", "b")), (), PathSampling(), samples=1, seed=0)
+    assert not {"eval/score", "eval/greedy_score", "eval/score_error"} & found.metrics().keys()

@@ -13,7 +13,7 @@ from gimbal.policies.base import Family
 from gimbal.policies.token import TEXT
 from gimbal.records import Rollout
 from gimbal.report.files import Summary, cost, duration
-from gimbal.report.held_out import figures, measures
+from gimbal.report.held_out import figures, measures, solving
 from gimbal.report.loop import event
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -24,7 +24,13 @@ ENDED = (("reward/return/mean", "return", "{:.3f}"),)
 # For recorded answers, in place of the reward.
 WRITTEN = (("loss", "loss", "{:.3f}"), ("pair/accuracy", "accuracy", "{:.3f}"))
 TEACHER = "distillation/kl"  # shown of a run that a teacher grades; without a reward it has no other figure
+UNSCORED = ("loss", "loss", "{:.3g}")
 SHOWN = (
+    (
+        "matching/apart",
+        "apart from the teacher",
+        "{:.3f}",
+    ),  # how far its samples are from what the teacher makes of them
     (TEACHER, "KL to the teacher", "{:.3f}"),
     ("cost/step", "cost a step", "{:.3f}"),  # of environments whose costs have a price
     ("entropy/mean", "entropy", "{:.3f}"),
@@ -66,6 +72,7 @@ class Console:
         self.followed = self.shown[0][0]  # shown as a bar curve
         self.paid = paid or recorded
         self.earned = "loss" if recorded else family.earns if paid else "pass rate"
+        self.passed = False  # whether an answer has reached 1
         self.seconds: deque[float] = deque(maxlen=20)  # of the newest steps, to estimate the time left
         self.curve: deque[float] = deque(maxlen=40)
         self.sampled = ""
@@ -106,12 +113,16 @@ class Console:
             shown = (*((key, name, "{:.3f}") for key, name in found.items()), *shown)
             if self.followed not in metrics:  # no reward decides what is solved
                 self.followed, self.earned = next(iter(found.items()))
+        elif not self.paid and "pass_rate" not in metrics:  # nothing scores: what the update reports
+            shown, self.followed, self.earned = (UNSCORED, *shown), *UNSCORED[:2]
         # What controllers move, by its name: a price beside the cost that it is to lower.
         moved = (key for key in metrics if key.startswith("control/"))
         shown = (*shown[:-1], *((key, key.rpartition(".")[2].replace("_", " "), "{:.3g}") for key in moved), shown[-1])
         self.curve.append(metrics.get(self.followed, math.nan))
         self.seconds.append(metrics.get("time/step", 0.0))
         left = sum(self.seconds) / len(self.seconds) * (self.total - step)
+        self.passed = self.passed or any(value for name, value in metrics.items() if solving(name))
+        graded = self.paid and bool(metrics.get("reward/mean")) and not self.passed
         unscored = TEACHER in metrics and not any(name.startswith("reward/error") for name in metrics)
         figures = [
             (self.earned if name == self.followed else head, form.format(metrics[name]))
@@ -120,6 +131,7 @@ class Console:
             if name in metrics
             and (metrics[name] or name != self.rate)
             and not (unscored and (name, head, form) in SCORED)
+            and not (graded and name == "pass_rate")
         ]
         if self.live is None:
             line = "  ".join(f"{head} {figure}" for head, figure in figures)
@@ -143,6 +155,7 @@ class Console:
 
     def before(self, evaluation: Mapping[str, float]) -> None:
         """The evaluation before the first step, by the metrics of the verdict; the report has all its figures."""
+        self.passed = any(value for name, value in evaluation.items() if solving(name))
         if told := [f"{name} {evaluation[key]:.3f}" for key, name in figures(evaluation, evaluation).items()][:2]:
             told = [told[0], *(name.removeprefix("held-out ") for name in told[1:])]
         if "eval/length" in evaluation:

@@ -241,5 +241,5 @@ def _looked_at(record: Record) -> str:
     shown = [f"{name} {value:.3g}" for name, value in figures.items() if value is not None]
     held_out = ""
     if record.evaluation is not None:
-        held_out = f"held-out {named(record.evaluation.name)} from its best to the end: {record.evaluation}; "
+        held_out = f"held-out {named(record.evaluation.name)} {record.evaluation.of_best}; "
     return f"{len(record.rows)} step{'s' * (len(record.rows) != 1)}; {held_out}medians over the second half: {', '.join(shown)}"

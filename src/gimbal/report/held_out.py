@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 # For tasks that can be solved, a graded reward, an environment's return, and written answers.
@@ -27,6 +27,18 @@ def named(metric: str) -> str:
     return metric.removeprefix("eval/").removeprefix("reward/") + SMALLER * smaller(metric)
 
 
+def only_graded(metrics: Mapping[str, Sequence[float | None]], *evaluations: Mapping[str, Any]) -> bool:
+    """Whether scores are all that is known: not all are 0, and no answer of the run or of its evaluations reached 1."""
+    shares = [value for name, values in metrics.items() if solving(name) for value in values]
+    shares += [value for one in evaluations for name, value in one.items() if solving(name)]
+    return any(metrics.get("reward/mean", ())) and not any(shares)
+
+
+def solving(metric: str) -> bool:
+    """Whether it is a share of tasks that are solved."""
+    return metric in ("pass_rate", "eval/greedy") or metric.startswith(("eval/pass@", "eval/maj@"))
+
+
 def measures(row: Mapping[str, object], kind: str) -> dict[str, str]:
     """What rewards say of many samples together (``AbstractReward.figures``), each with its name."""
     others = ("source", "worst", "failed", "pair")  # what else an evaluation has under a name of its own
@@ -42,8 +54,8 @@ def measures(row: Mapping[str, object], kind: str) -> dict[str, str]:
 
 def ranked(*evaluations: Mapping[str, Any]) -> dict[str, str]:
     """The figures that show what was learned in these evaluations, most informative first, each with its name. A reward with values
-    other than 0 and 1 also has its mean, which comes first if nothing ever reached 1, so that no task was ever solved. Where rewards
-    only measure (a weight of 0), their sum is no figure, and what they measure is.
+    other than 0 and 1 also has its mean, which comes first if no sample ever reached 1, and stands alone if no greedy answer did
+    either. Where rewards only measure (a weight of 0), their sum is no figure, and what they measure is.
     """
 
     def ever(*names: str) -> bool:
@@ -62,7 +74,7 @@ def ranked(*evaluations: Mapping[str, Any]) -> dict[str, str]:
     if only:
         return SOLVED | measured
     if ever("eval/score") and not ever("eval/pass@1"):
-        return SCORE | SOLVED
+        return SCORE | SOLVED if ever("eval/greedy") else SCORE
     alike = all(math.isclose(one.get("eval/pass@1") or 0.0, one.get("eval/score") or 0.0) for one in evaluations)
     return SOLVED if alike else SOLVED | SCORE
 

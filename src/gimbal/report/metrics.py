@@ -23,10 +23,16 @@ def passed(episode: Episode | Rollout) -> bool:
 
 
 def rollout_metrics(
-    groups: Sequence[Group], *, judged: bool = True, answers: bool | None = None, sources: Sequence[str] = ()
+    groups: Sequence[Group],
+    *,
+    judged: bool = True,
+    answers: bool | None = None,
+    paid: bool = True,
+    sources: Sequence[str] = (),
 ) -> dict[str, float]:
     """Metrics of everything sampled and scored since the last step, trained on or not. ``judged``: it may be right or wrong.
-    ``answers``: it has a length of its own, by default where it is judged. ``sources``: task sources to report separately."""
+    ``answers``: it has a length of its own, by default where it is judged. ``paid``: something gives scores.
+    ``sources``: task sources to report separately."""
     rollouts = [episode for group in groups for episode in group.episodes]
     if not rollouts:
         return {}
@@ -44,10 +50,12 @@ def rollout_metrics(
     }
     if not judged:
         del metrics["pass_rate"]
+    if not paid:
+        metrics = {name: value for name, value in metrics.items() if not name.startswith("reward/")}
     if not (judged if answers is None else answers):
         del metrics["length/truncated_frac"]
     for name, chosen_N in (("correct", passed_N), ("wrong", ~passed_N)):
-        if judged and bool(chosen_N.any()):
+        if judged and answers is not False and bool(chosen_N.any()):
             metrics[f"length/{name}"] = float(length_N[chosen_N].mean())
     for name in sorted({name for rollout in rollouts for name in rollout.scores}):
         values = [rollout.scores[name] for rollout in rollouts if name in rollout.scores]

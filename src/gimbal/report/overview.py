@@ -12,7 +12,7 @@ from typing import Any
 from gimbal.report.arms import BOOKKEEPING, RunOnDisk, arms
 from gimbal.report.doctor import diagnosis_of
 from gimbal.report.files import DRAWN, Summary, cost, duration
-from gimbal.report.held_out import SMALLER, figures, measures, smaller
+from gimbal.report.held_out import SMALLER, figures, measures, only_graded, smaller, solving
 from gimbal.report.loop import account
 from gimbal.report.record import CURVE, FAMILIES, RETURN, TOKENS, TREND, Change, Record, moving, noise
 
@@ -27,10 +27,13 @@ def describe(runs: Sequence[RunOnDisk]) -> tuple[list[dict[str, Any]], list[str]
     if all of them ended with the same, else that of training.
     """
     records = [Record(run.directory) for run in runs]
-    both = list(zip(runs, records, strict=True))
-    figures = [learned(run.summary, run.metrics, record.learned, recorded=record.offline) for run, record in both]
+    shown = [
+        {name: values for name, values in run.metrics.items() if not (solving(name) and graded(runs))} for run in runs
+    ]
+    both = list(zip(runs, shown, records, strict=True))
+    figures = [learned(run.summary, metrics, record.learned, recorded=record.offline) for run, metrics, record in both]
     if len({figure["figure"] for figure in figures}) > 1:
-        figures = [learned(None, run.metrics, None, recorded=record.offline) for run, record in both]
+        figures = [learned(None, metrics, None, recorded=record.offline) for _, metrics, record in both]
     keys = list(dict.fromkeys(run.key for run in runs))
     values = {key: {str(run.settings.get(key)) for run in runs} for run in runs for key in run.settings}
     differs = [key for key, found in values.items() if len(found) > 1]
@@ -44,17 +47,23 @@ def describe(runs: Sequence[RunOnDisk]) -> tuple[list[dict[str, Any]], list[str]
             "settings": {key: str(value) for key, value in run.settings.items()},
             "ended": run.summary is not None,
             "learned": figure,
-            "signs": signs(run.metrics, run.settings, record, figure["text"]),
-            "cost": costs(run.summary, run.metrics),
+            "signs": signs(metrics, run.settings, record, figure["text"]),
+            "cost": costs(run.summary, metrics),
             "evaluation": _evaluation(run.summary) if run.summary else [],
             "steps": [row["step"] for row in run.rows],
-            "metrics": run.metrics,
+            "metrics": metrics,
             "recipe": run.recipe,
             "film": run.film,
         }
-        for run, figure, record in zip(runs, figures, records, strict=True)
+        for (run, metrics, record), figure in zip(both, figures, strict=True)
     ]
     return described, differs
+
+
+def graded(runs: Sequence[RunOnDisk]) -> bool:
+    """Whether no answer of these runs reached 1, so that scores are shown, and not what is solved."""
+    ends = [(run.summary.before, run.summary.after) if run.summary else () for run in runs]
+    return bool(runs) and all(only_graded(run.metrics, *both) for run, both in zip(runs, ends, strict=True))
 
 
 def _labels(families: Sequence[Sequence[RunOnDisk]], differs: Sequence[str]) -> list[str]:
@@ -111,7 +120,7 @@ def learned(
         scored += tuple(
             (key, f"{name} in training{SMALLER * smaller(key)}") for key, name in measures(metrics, "reward/").items()
         )
-    scored += (("reward/mean", "mean score in training"),)
+    scored += (("reward/mean", "mean score in training"), ("loss", "training loss"))
     for key, name in (("loss", "training loss"),) if recorded else scored:
         if (ends := edges(metrics.get(key, ()))) is not None:
             known = [value for value in metrics[key] if value is not None]
@@ -169,10 +178,10 @@ def signs(metrics: Columns, recipe: Mapping[str, Any], record: Record, told: str
         sign("loss", bool(broken), f"not finite in {len(set(broken))} steps" if broken else "finite in every step")
     if not fell:  # no check marks next to a fall
         if record.evaluation is not None:
-            sign("evaluation", record.evaluation.sank, f"from its best to the end: {record.evaluation}")
+            sign("evaluation", record.evaluation.sank, record.evaluation.of_best)
         change = None if record.offline else record.from_best(record.earned)
         if change is not None:
-            sign("reward", change.sank, f"score, from its best to the end: {change}")
+            sign("reward", change.sank, f"score, {change.of_best}")
     for limit in LIMITS:
         if record.family in limit.families and (ends := edges(metrics.get(limit.metric, ()))) is not None:
             sign(limit.what, limit.bad(*ends), limit.text.format(*ends))

@@ -138,7 +138,10 @@ def describe(directories: Sequence[Path], marks: Sequence[Mark] | None = None) -
         new, end = JsonLines(directory / FOLLOWED[0]).since(start)
         rows += [row | {"run": number} for row in new]
         now[number] = replace(now[number], byte=end)
-    runs, differs = overview.describe([overview.RunOnDisk.read(directory) for directory in directories])
+    read = [overview.RunOnDisk.read(directory) for directory in directories]
+    runs, differs = overview.describe(read)
+    if overview.graded(read):
+        rows = [row | {"solved": None} for row in rows]
     index, details = _rollouts(_spread(rows))
     data = {
         "conclusion": overview.conclusion(runs),

@@ -98,6 +98,11 @@ class Change:
     def surely_rose(self) -> bool:
         return self.rose and (self.error is None or self.gain > self.limit * self.error)
 
+    @property
+    def of_best(self) -> str:
+        """A change that begins at the best of what came before, in words: the end may be better still."""
+        return f"to its best, at the end: {self}" if self.gain > 0 else f"from its best to the end: {self}"
+
     def __str__(self) -> str:
         errors = "" if not self.error else f", {abs(self.by) / self.error:.1f} standard errors"
         return f"{figure(self.start.value)} ({when(self.start.step)}) to {figure(self.end.value)} ({when(self.end.step)}{errors})"

@@ -23,11 +23,12 @@ from gimbal.config.parts import loading
 Values = list[float | None]
 Call = Mapping[str, Any]  # what function.Function._call lays out
 COLUMN = "column "  # before the name of a column that a function needs
+TEXTS, TOGETHER = "texts", "together"  # what it scores by: texts alone; all rollouts of a group beside each other
 VERL = ("data_source", "solution_str", "ground_truth", "extra_info")
 GIVEN = ("prompts", "completions", "completion_ids")  # passed to every call, besides the task's columns
 SHAPES = (
-    "f(prompts, completions, **columns) -> list of floats, f(group) -> list of floats, f(rollout) -> float, or "
-    "f(data_source, solution_str, ground_truth, extra_info) -> float"
+    "f(prompts, completions, **columns) -> list of floats, f(group) -> list of floats, f(rollout) -> float (a picture is "
+    "rollout.decisions.sample_ND[0]), or f(data_source, solution_str, ground_truth, extra_info) -> float"
 )
 
 
@@ -46,19 +47,19 @@ def make(source: str | Callable[..., Any]) -> tuple[Callable[[Call], Values], li
     if "solution_str" in parameters and set(required) <= set(VERL):
         return lambda call: _each(
             [function(**_taken(_verl(call, text), parameters)) for text in call["completions"]]
-        ), []
+        ), [TEXTS]
     if "completions" in parameters:
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         needs = ["completion_ids"] if "completion_ids" in parameters else ["columns"] if takes_all else []
         columns = [name for name in required if name not in GIVEN]
         return (
             lambda call: _whole(function(**_trl(call, parameters)), len(call["completions"])),
-            [*needs, *(COLUMN + name for name in columns)],
+            [TEXTS, *needs, *(COLUMN + name for name in columns)],
         )
     if "group" in parameters or "rollout" in parameters:
         importlib.import_module("gimbal.records")  # with torch: now, while the run starts, not in the first call
     if "group" in parameters:
-        return lambda call: _whole(function(call["group"]), len(call["completions"])), ["group"]
+        return lambda call: _whole(function(call["group"]), len(call["completions"])), ["group", TOGETHER]
     if "rollout" in parameters:
         return lambda call: _each([function(rollout) for rollout in call["group"].rollouts]), ["group"]
     raise ValueError(f"its parameters are ({', '.join(parameters)}); a reward is {SHAPES}")
@@ -127,7 +128,7 @@ def _each(values: list[Any]) -> Values:
             return await asyncio.gather(*values)
 
         values = asyncio.run(together())
-    return [_number(_score(value), at) for at, value in enumerate(values)]
+    return [_number(_score(value), at, " for the one completion that it is given") for at, value in enumerate(values)]
 
 
 def _score(value: Any) -> Any:
@@ -154,7 +155,7 @@ def _whole(values: Any, count: int) -> Values:
     )
 
 
-def _number(value: Any, at: int) -> float | None:
+def _number(value: Any, at: int, one: str = "") -> float | None:
     """A plain float from any number (numpy's and torch's too); text is not a number even if it would parse."""
     if value is None:
         return None
@@ -162,5 +163,6 @@ def _number(value: Any, at: int) -> float | None:
         if not isinstance(value, str | bytes):
             return float(value)
     raise ValueError(
-        f"it returned {value!r:.80} as the score of completion {at}; expected a number, or None where the reward does not apply"
+        f"it returned {value!r:.80} as the score of completion {at}; expected a number{one}, or None where the reward does "
+        "not apply"
     )

@@ -17,7 +17,7 @@ from gimbal.config.classes import nearest
 from gimbal.config.own import LARGEST, learnable
 from gimbal.config.parts import WEIGHTED, at_top, label, main_file, resolve
 from gimbal.records import Group, Rollout, Task
-from gimbal.rewards.adapters import COLUMN, GIVEN, make
+from gimbal.rewards.adapters import COLUMN, GIVEN, TEXTS, TOGETHER, make
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.isolation import RewardError, worker
 from gimbal.sandbox._worker import UNSEEN
@@ -140,6 +140,16 @@ class Function(AbstractReward):
                     f"{nearest(name, (*GIVEN, *there))}; name the parameter after a column of the rows, or give it a default: "
                     f"{name}=None"
                 )
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether it is given what was answered as text, and nothing else of it."""
+        return TEXTS in self._needs
+
+    @property
+    def of_groups(self) -> bool:
+        """Whether it is given all rollouts of a group, and may score each by the others."""
+        return TOGETHER in self._needs
 
     @property
     def _needs(self) -> list[str]:

@@ -15,7 +15,7 @@ from gimbal.records import Drop, Episode, Group, Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.isolation import RewardError
 
-ERROR = "error"
+ERROR, UNSCORED = "error", "unscored"
 
 
 class Broken(float):
@@ -63,7 +63,7 @@ def score(
             given = [reward.weight for reward in rewards] if weights is None else weights
             scored.append(_scored(episode, rewards, applying, given))
         else:
-            lost[getattr(failed[0], "reason", "not_finite") if failed else "unscored"] += 1
+            lost[getattr(failed[0], "reason", "not_finite") if failed else UNSCORED] += 1
     return replace(group, episodes=tuple(scored)) if scored else Drop(lost.most_common(1)[0][0])
 
 

@@ -45,8 +45,8 @@ from gimbal.records import Task
 from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import unmeasured
 from gimbal.runtime import checkpoint, policies, roles
-from gimbal.runtime.judging import named_apart, numbered, taken
-from gimbal.runtime.looking import Unread, columns_there, looked_at, overlap
+from gimbal.runtime.judging import alone, named_apart, numbered, taken, worded
+from gimbal.runtime.looking import Unread, columns_there, looked_at, overlap, unlabelled
 from gimbal.runtime.rounds import chosen, plans
 from gimbal.runtime.run import AbstractRun, Run
 from gimbal.workflows.runner import Driven
@@ -196,6 +196,7 @@ def opened(run: AbstractRun) -> list[AbstractReward]:
     try:
         if rewards and len(run.tasks) and isinstance(first := run.tasks[0], Task):
             for reward in rewards:
+                worded(reward, run.sampler, run.sampling)
                 taken(reward, first, rewards)
     except BaseException:
         for reward in rewards:
@@ -215,10 +216,12 @@ def accepted(
     """
     if policy is None:
         policies.check_files(run)
-    held_out, doubts, columns, numbers = run.held_out, list[str](), set[str](), ""
+    held_out, doubts, columns, numbers, notes = run.held_out, list[str](), set[str](), "", list[str]()
     unread = Unread(policy)
     evaluated = [(held_out.tasks, held_out.rewards, run.evaluator, run.evaluated_by)] if held_out else []
-    for tasks, own, sampler, sampling in [(run.tasks, None, run.sampler, run.sampling), *evaluated]:
+    for evaluates, (tasks, own, sampler, sampling) in enumerate(
+        [(run.tasks, None, run.sampler, run.sampling), *evaluated]
+    ):
         if not len(tasks):
             raise ValueError(
                 f"{'tasks' if tasks is run.tasks else 'held_out.tasks'} ({type(tasks).__name__}) holds no tasks; at least one"
@@ -228,6 +231,7 @@ def accepted(
             if used is None:
                 given = run.rewards if own is None else own
                 used = [opened.enter_context(closing(reward.open())) for reward in given]
+            notes += alone(used, run) if evaluates else ()
             for task in looked_at(tasks):
                 if not isinstance(task, Task):
                     raise wrong(tasks, "__getitem__", task, "a Task(id=..., prompt=...)")
@@ -238,12 +242,13 @@ def accepted(
                     unread.look(task)
                 numbers = numbers or numbered(task, used)
                 for reward in used:
+                    worded(reward, sampler, sampling)
                     taken(reward, task, used)
                 if policy is not None and (doubt := policy.accepts(task, sampling.max_length)):
                     doubts.append(doubt)
     columns_there(run, columns)
     known = overlap(run.tasks, held_out.tasks) if held_out else ()
-    return [*doubts[:1], *unread.sentence(), *filter(None, [numbers]), *known]
+    return [*doubts[:1], *unread.sentence(), *unlabelled(run, columns), *filter(None, [numbers]), *notes, *known]
 
 
 def live(run: AbstractRun) -> tuple[AbstractCurriculum, AbstractBudget]:

@@ -21,12 +21,14 @@ from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.learning.weight_sync.receipts import running
 from gimbal.ops.estimators import pass_at_k
 from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.paths import PathSampling
 from gimbal.policies.token import Sampling
 from gimbal.records import AbstractSampling, Drop, Episode, Group, Rollout
 from gimbal.report.metrics import passed
 from gimbal.rewards.base import AbstractReward
+from gimbal.rewards.function import Function
 from gimbal.rewards.majority import majority
-from gimbal.rewards.scoring import answered, decided, follow_ups, measured, of_all, score, unmeasured
+from gimbal.rewards.scoring import UNSCORED, answered, decided, follow_ups, measured, of_all, score, unmeasured
 from gimbal.runtime.run import KS, AbstractRun
 from gimbal.workflows.demonstrated import Demonstrated
 
@@ -51,7 +53,7 @@ class EvalResult:
     """
 
     tasks: int
-    score: float  # NaN where every sample failed
+    score: float  # NaN where every sample failed, and of pictures without a reward
     greedy_score: float
     length: float
     pass_at: dict[int, float]
@@ -241,15 +243,13 @@ def evaluate(
     groups = {i: Group(index=i, task=found[0].task, episodes=tuple(found)) for i, found in arrived.items()}
     groups, unanswered = _replied(engine, groups, rewards, seed)
     failed["unanswered"] += unanswered
-    kept: dict[int, Sequence[Rollout]] = {}
-    for index, group in groups.items():
-        outcome = score(group, rewards, failed, weights)
-        kept[index] = outcome.rollouts if isinstance(outcome, Group) else ()
+    kept = _kept(groups, rewards, weights, failed)
     sampled, greedily = (
         [[(one.earned, passed(one)) for one in kept.get(2 * index + way, ())] for index in range(len(tasks))]
         for way in (0, 1)
     )
     greedy = [one for each in greedily for one in each]
+    unpaid = not asked and isinstance(sampling, PathSampling)  # only rewards score a picture: a 0 would say nothing
     # Of each task by itself: one whose samples failed more often must not count less.
     score_T = [float(np.mean([value for value, _ in values])) for values in sampled if values]
     judged = decided(rewards)
@@ -257,13 +257,13 @@ def evaluate(
     counts = [(len(values), sum(passes for _, passes in values)) for values in sampled]
     pass_at = {k: _mean([pass_at_k(n, c, k) for n, c in counts if n >= k]) for k in ks}
     ballots = [[(_answer(one, asked), passed(one)) for one in kept.get(2 * i, ())] for i in range(len(tasks))]
-    spread = not rewards and len(score_T) > 1
+    spread = not rewards and not unpaid and len(score_T) > 1
     by_source, by_greedy = (_by_source(tasks, each, judged=judged) for each in (sampled, greedily))
     kinds = {"pass@1": by_source, "greedy": by_greedy} if pass_at else {"score": by_source, "greedy_score": by_greedy}
     return EvalResult(
         tasks=len(tasks),
-        score=_mean(score_T),
-        greedy_score=_mean([value for value, _ in greedy]),
+        score=math.nan if unpaid else _mean(score_T),
+        greedy_score=math.nan if unpaid else _mean([value for value, _ in greedy]),
         length=_mean([one.length for index, found in arrived.items() if index % 2 == 0 for one in found]),
         pass_at=pass_at,
         vote_at=voted(ballots, [k for k in ks if k > 1]),
@@ -280,6 +280,22 @@ def evaluate(
         failed={reason: count for reason, count in failed.most_common() if count},
         said=said,
     )
+
+
+def _kept(
+    groups: Mapping[int, Group], rewards: Sequence[AbstractReward], weights: Sequence[float], failed: Counter[str]
+) -> dict[int, Sequence[Rollout]]:
+    """The rollouts of each group that have a score; ``failed`` counts the others."""
+    compared = any(isinstance(reward, Function) and reward.of_groups for reward in rewards)
+    kept: dict[int, Sequence[Rollout]] = {}
+    for index, group in groups.items():
+        lost = Counter[str]()
+        outcome = score(group, rewards, lost, weights)
+        kept[index] = outcome.rollouts if isinstance(outcome, Group) else ()
+        if compared and index % 2:  # a greedy answer has none beside it to be compared with, which is no failure
+            del lost[UNSCORED]
+        failed.update(lost)
+    return kept
 
 
 def _mean(values: Sequence[float | int]) -> float:

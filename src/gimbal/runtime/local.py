@@ -224,9 +224,9 @@ class Trainer:
 
     def _observed(self, groups: Sequence[Group], seen: Sequence[Group], batch: TrainBatch, version: int) -> Metrics:
         """A step's metrics besides the learner's own. ``seen``: all groups scored for it, including dropped ones."""
-        family, judged = self.run.policy.family, self.run.judged
-        answers = family.judged or bool(self.run.rewards)
-        metrics = rollout_metrics(seen or groups, judged=judged, answers=answers, sources=self.run.tasks.sources)
+        run, family, judged = self.run, self.run.policy.family, self.run.judged
+        sized, paid, sources = run.sized, run.paid, run.tasks.sources
+        metrics = rollout_metrics(seen or groups, judged=judged, answers=sized, paid=paid, sources=sources)
         if not any(reward.by_place for reward in self.run.rewards):  # else equal texts may score differently
             metrics |= repeat_metrics(seen)
         metrics |= surprise_metrics(family, seen or groups) | of_all(self.rewards, seen or groups, "reward/")
@@ -343,7 +343,7 @@ def run_local(
     compose.check(policies.checked(run, directory if resume else None))
     directory.mkdir(parents=True, exist_ok=True)
     recorded = isinstance(run.workflow, Demonstrated)
-    segs, paid = isinstance(run.engine, Episodes) and run.engine.segment > 0, weighed(run.rewards)
+    segs, paid = isinstance(run.engine, Episodes) and run.engine.segment > 0, run.paid and weighed(run.rewards)
     console = Console(run.steps, name or directory.name, run.policy.family, recorded=recorded, segments=segs, paid=paid)
     try:
         if run.faults is not None:

@@ -14,6 +14,7 @@ from gimbal.environments.mixture import Mixed
 from gimbal.environments.split import Split
 from gimbal.nested import walk
 from gimbal.policies.base import AbstractPolicy
+from gimbal.policies.denoiser import GIVEN, LABEL, Denoiser
 from gimbal.policies.token import TokenPolicy
 from gimbal.records import Task
 from gimbal.runtime.run import AbstractRun
@@ -102,6 +103,16 @@ def _texts(task: Task) -> Iterator[str]:
             said = each.get("content") if isinstance(each, Mapping) else each
             if isinstance(said, str):
                 yield said
+
+
+def unlabelled(run: AbstractRun, columns: Set[str]) -> Iterator[str]:
+    """A reminder where rows of prompts are asked of a network that reads none of them."""
+    reads = {LABEL, GIVEN} & columns
+    if isinstance(run.policy, Denoiser) and not reads and any(_row_sets(run.tasks)):
+        yield (
+            f"{run.policy.model} reads no prompts: of a row it is told the class, from the column `{LABEL}`, and no row has it, so "
+            "that every row asks for the same: add the column (a number from 0), or leave tasks out and set tasks.labels=[0,1,2]"
+        )
 
 
 def columns_there(run: AbstractRun, columns: Set[str]) -> None:
