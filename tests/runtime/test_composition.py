@@ -450,8 +450,8 @@ DENOISING = {  # what is refused of denoising, and of finished samples
     r"sampling.window is 50, and of sampling.max_length=10 steps 9 may be drawn .*set sampling.window=9, or 0": replace(
         dance_grpo(), sampling=replace(dance_grpo().sampling, window=50)
     ),
-    r"sampling.max_length is 2000, and gimbal-digits was trained on 1000 noise levels .*max_length=1000 or less": replace(
-        flow_grpo(), sampling=PathSampling(max_length=2000)
+    r"sampling.max_length is 2000, and gimbal-digits-ddim was trained on 1000 noise levels .*max_length=1000 or less": replace(
+        ddpo(), sampling=replace(ddpo().sampling, max_length=2000)
     ),
     r"update.teachers.0.labels names class 12": replace(diffusion_opd(), update=taught(12)),
     r"asks for no class, .*set tasks.labels=\[1\]": replace(diffusion_opd(), update=taught(1), tasks=Conditions()),

@@ -20,7 +20,7 @@ from gimbal.nested import walk
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.denoiser import GIVEN, Denoiser, DenoiserPolicy, NoiseSchedule, fitting
-from gimbal.policies.diffusers import scheduled
+from gimbal.policies.diffusers import FLOW, scheduled
 from gimbal.policies.paths import ODE, Paths, PathSampling
 from gimbal.policies.samplers import log_density, wide
 from gimbal.records import AbstractSampling, Rollout
@@ -300,9 +300,12 @@ def _steps(policy: Any, whole: Composition) -> Iterator[Verdict]:
                 f"(sampling.first, sampling.last): set sampling.window={most}, or 0 for all of them"
             )
     try:
-        most = scheduled(Path(policy.path)).get("num_train_timesteps", 1000)
+        said = scheduled(Path(policy.path))
     except (OSError, ValueError):  # check_files says so
         return
+    if said.get("_class_name") == FLOW:  # of a flow every time between 0 and 1 is a noise level
+        return
+    most = said.get("num_train_timesteps", 1000)
     held_out = whole.run.held_out
     for place, given in (("sampling", whole.run.sampling), ("held_out.sampling", held_out and held_out.sampling)):
         if isinstance(given, PathSampling) and given.max_length > most:
