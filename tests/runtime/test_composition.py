@@ -86,6 +86,7 @@ from gimbal.recipes.papers.control.sequoia import sequoia
 from gimbal.recipes.papers.control.td3 import td3
 from gimbal.recipes.papers.denoising.branch_grpo import branch_grpo
 from gimbal.recipes.papers.denoising.dance_grpo import dance_grpo
+from gimbal.recipes.papers.denoising.ddpo import ddpo
 from gimbal.recipes.papers.denoising.diffusion_nft import diffusion_nft
 from gimbal.recipes.papers.denoising.draft import draft
 from gimbal.recipes.papers.denoising.flow_bp import flow_bp
