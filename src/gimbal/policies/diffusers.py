@@ -163,6 +163,11 @@ def described(directory: Path) -> tuple[str, dict[str, Any]]:
     )
 
 
+def scheduler(directory: Path) -> str:
+    """The name of its scheduler's class."""
+    return str(json.loads((directory / SCHEDULER / "scheduler_config.json").read_text(encoding="utf-8")).get("_class_name"))
+
+
 def classes(config: Mapping[str, Any]) -> int:
     """How many classes a network of this configuration was trained on."""
     return (config[CLASSES] if CLASSES in config else config.get("num_class_embeds")) or 0
