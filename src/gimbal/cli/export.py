@@ -137,9 +137,7 @@ def _write(run: Any, model: Path, target: Path, dtype: str | None, as_adapter: b
     return spec.lora is not None
 
 
-def _card(
-    directory: Path, target: Path, recipe: str, run: Any, step: int, *, merged: bool, adapter_only: bool
-) -> str:
+def _card(directory: Path, target: Path, recipe: str, run: Any, step: int, *, merged: bool, adapter_only: bool) -> str:
     """A model card: base model, data, method, the results in the run's files, and how to load it."""
     from gimbal import __version__, config, recipes
     from gimbal.policies.denoiser import Denoiser
@@ -212,7 +210,10 @@ def _sampling(run: Any, target: Path) -> list[str]:
         asked = run.tasks.labels if isinstance(run.tasks, Conditions) else ()
         null = f"; {classes}: none in particular" * (not policy.only_by_class)
         label = asked[0] if asked else 0 if policy.only_by_class else classes
-        labels, given = [f"label = torch.full(({count},), {label})  # classes 0 to {classes - 1}{null}"], ", class_labels=label"
+        labels, given = (
+            [f"label = torch.full(({count},), {label})  # classes 0 to {classes - 1}{null}"],
+            ", class_labels=label",
+        )
     trailing = run.sampling.spacing == TRAILING
     times = f"sigmas=[1 - k / {steps} for k in range({steps})]" if trailing else str(steps)
     call = f"model(x, timestep=time.expand({count}){{}}).sample[:, :{shape[0]}]"

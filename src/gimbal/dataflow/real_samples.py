@@ -140,7 +140,7 @@ def read(file: str) -> tuple[Float[Tensor, "K ..."], Int[Tensor, " K"]]:
         raise ValueError(f"{file} has samples with numbers that are not finite: leave these out")
     if float(sample_KD.min()) >= 0 and float(sample_KD.max()) > FARTHEST:
         raise ValueError(
-            f"{file} has samples from {float(sample_KD.min()):g} to {float(sample_KD.max()):g}, as pixels in files are, and a model draws "
-            "in another range: give them in the model's, such as x / 127.5 - 1 for the -1 to 1 of most"
+            f"{file} has samples from {float(sample_KD.min()):g} to {float(sample_KD.max()):g}, as pixels in files are, and a model "
+            "draws in another range: give them in the model's, such as x / 127.5 - 1 for the -1 to 1 of most"
         )
     return sample_KD, label_K

@@ -93,8 +93,8 @@ class DenoiserPolicy(AbstractPolicy):
             raise ValueError(f"task {task.id} asks for class {label!r}; {self.source} has {self.classes} classes")
         if label == NO_LABEL and self.classes and self.null is None:
             raise ValueError(
-                f"task {task.id} asks for no class, but {self.source} samples only with one: name one in the column {LABEL} of its row, "
-                "or in labels of Conditions (tasks.labels, held_out.tasks.labels)"
+                f"task {task.id} asks for no class, but {self.source} samples only with one: name one in the column {LABEL} of "
+                "its row, or in labels of Conditions (tasks.labels, held_out.tasks.labels)"
             )
         return label
 
@@ -245,7 +245,9 @@ class DenoiserPolicy(AbstractPolicy):
             if any(".lora_" in name for name, _ in self.model.named_parameters()):
                 save_adapter(self.model, directory)
                 network = type(self.model).from_config(self.model.config)
-                nn.Module.to(network, self.model.dtype)  # diffusers' own warns of what it keeps in float32 while it loads
+                nn.Module.to(
+                    network, self.model.dtype
+                )  # diffusers' own warns of what it keeps in float32 while it loads
                 network.load_state_dict(merged(self.model))
             diffusers.write(network, self._parts, directory, self._origin)
 

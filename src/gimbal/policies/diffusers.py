@@ -165,7 +165,9 @@ def described(directory: Path) -> tuple[str, dict[str, Any]]:
 
 def scheduler(directory: Path) -> str:
     """The name of its scheduler's class."""
-    return str(json.loads((directory / SCHEDULER / "scheduler_config.json").read_text(encoding="utf-8")).get("_class_name"))
+    return str(
+        json.loads((directory / SCHEDULER / "scheduler_config.json").read_text(encoding="utf-8")).get("_class_name")
+    )
 
 
 def classes(config: Mapping[str, Any]) -> int:
