@@ -193,6 +193,15 @@ def drawn_by(policy):
     return replace(run, separate={"painter": replace(own, kind=replace(own.kind, policy=policy))})
 
 
+def test_a_network_of_named_classes_is_asked_for_one_in_training_and_evaluation(tmp_path):
+    run = replace(diffusion_nft(), policy=of_named_classes(tmp_path).policy, tasks=Conditions())
+    run = replace(run, held_out=replace(run.held_out, tasks=Conditions()))
+    (said,) = [verdict.reason for verdict in verdicts(run) if "samples only with one" in verdict.reason]
+    labels = "[0,1,2,3,4,5,6,7,8,9]"
+    assert said.startswith("tasks asks for no class, and ")
+    assert said.endswith(f"with one: set tasks.labels={labels} held_out.tasks.labels={labels}")
+
+
 def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
     """So that a new rule comes with a run that breaks it and one that keeps it."""
     monkeypatch.setattr("gimbal.workflows.agent.find_spec", lambda name: None)  # the extra that is installed here
