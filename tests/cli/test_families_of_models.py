@@ -41,6 +41,14 @@ def test_a_directory_of_diffusers_is_evaluated(index, tmp_path):
     assert api.to_evaluate(str(directory), "flow_grpo", tmp_path / "runs").policy.path == str(directory)
 
 
+def test_a_directory_of_diffusers_is_refused_by_recipes_of_words_with_one_that_trains_it():
+    flow, diffused = (str(recipes.load(name).policy.path) for name in ("flow_grpo", "ddpo"))
+    with pytest.raises(ValueError, match=rf"transformer/ and scheduler/.*gimbal train flow_grpo policy.model={flow}$"):
+        CausalLM(model=flow).check_files()
+    with pytest.raises(ValueError, match=rf"gimbal train ddpo policy.model={diffused}$"):
+        recipes.load("masked_grpo", {"model": Text(diffused), "tasks.labels": Text("[0]")})
+
+
 @pytest.mark.parametrize("model", ["/nowhere", "./nowhere", ""])
 def test_a_missing_model_is_refused_with_the_one_of_its_kind(model):
     with pytest.raises(ValueError, match=r"give policy.model=DIRECTORY, or gimbal-sudoku$"):

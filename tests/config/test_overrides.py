@@ -118,6 +118,10 @@ def test_keys_of_controllers_hold_dots(run):
         ),
         (["budget=Banded()"], r"budget is Banded \(a curriculum\); it must be one of Deepened, Fixed, "),
         (
+            ["policy=MaskedLM()", "policy.lora=LoRA()"],
+            r"no key policy\.lora, since MaskedLM has no lora: leave it out$",
+        ),
+        (
             ["engine=VLLM()", "engine.drafter=PromptLookup()"],
             r"VLLM has no drafter, but Native has: engine='Native\(drafter=\.\.\.\)'",
         ),

@@ -263,6 +263,9 @@ def test_files_that_are_no_samples_are_refused(tmp_path, real):
         "and labels": {"samples": fair, "labels": np.zeros(2, int)},
         "not finite": {"samples": fair + np.nan},
         r"whole numbers \(uint8\).*x / 127.5 - 1": {"samples": fair.astype("uint8")},
+        r"samples from 0 to 255, as pixels in files are, .*x / 127.5 - 1": {
+            "samples": fair + np.float32(127.5) * np.arange(3, dtype="float32")[:, None, None, None]
+        },
         "cannot be read": {"samples": fair, "labels": np.array(["a", "b", "c"])},
     }
     for n, (reason, arrays) in enumerate(bad.items()):

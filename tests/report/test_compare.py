@@ -88,6 +88,18 @@ def test_a_faster_arm_of_equal_end(tmp_path):
     assert [a.settings for a in found.arms] == [{"objective.clip": 0.2}, {"objective.clip": 0.3}]
 
 
+def test_what_was_drawn_has_the_unit_of_its_family(tmp_path):
+    for place in ("a", "b"):
+        directory = write(tmp_path / place, steps=12, seed=place == "b")
+        text = (directory / "metrics.jsonl").read_text()
+        (directory / "metrics.jsonl").write_text(text.replace('"tokens"', '"denoising_steps"'))
+    found = api.compare([tmp_path])
+    assert found.unit == "denoising steps" and "after" in found.verdict and "denoising steps (" in found.verdict
+    assert "denoising steps to" in found.text and "tokens" not in found.text and "tokens" not in found.svg
+    (directory / "metrics.jsonl").write_text(text)
+    assert api.compare([tmp_path]).unit == "decisions"
+
+
 def test_a_better_end_is_called_better_whichever_comes_first(tmp_path):
     arm(tmp_path, "good", SLOW, ALIKE)
     arm(tmp_path, "bad", SLOW, WORSE, **OTHER)

@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -122,6 +123,7 @@ from gimbal.rewards.consistency import DigitConsistency
 from gimbal.rewards.debate import Debated
 from gimbal.rewards.digits import DigitClass
 from gimbal.rewards.pattern import Pattern
+from gimbal.rewards.points import ModeNearness
 from gimbal.rewards.shown_digits import DigitJudge
 from gimbal.runtime.compose import check, verdicts
 from gimbal.workflows.branching import Branching
@@ -174,6 +176,12 @@ def of_named_classes(directory):
     return replace(streams(), policy=Denoiser(model=str(directory)))
 
 
+def of_grey_pictures(directory):
+    """Real samples from 0 to 1, where the policy draws from -1 to 1."""
+    np.savez(directory / "real.npz", samples=np.full((2, 1, 8, 8), 0.5, "float32"))
+    return adversarial(dmd2(), str(directory / "real.npz"))
+
+
 def of_saved_policy(directory):
     """It begins with a policy that was saved with one hidden layer of 8."""
     (directory / CONFIG).write_text('{"observations": 3, "actions": 1, "hidden": [8], "normalize": false}')
@@ -184,6 +192,15 @@ def drawn_by(policy):
     run = unigrpo()
     own = run.separate["painter"]
     return replace(run, separate={"painter": replace(own, kind=replace(own.kind, policy=policy))})
+
+
+def test_a_network_of_named_classes_is_asked_for_one_in_training_and_evaluation(tmp_path):
+    run = replace(diffusion_nft(), policy=of_named_classes(tmp_path).policy, tasks=Conditions())
+    run = replace(run, held_out=replace(run.held_out, tasks=Conditions()))
+    (said,) = [verdict.reason for verdict in verdicts(run) if "samples only with one" in verdict.reason]
+    labels = "[0,1,2,3,4,5,6,7,8,9]"
+    assert said.startswith("tasks asks for no class, and ")
+    assert said.endswith(f"with one: set tasks.labels={labels} held_out.tasks.labels={labels}")
 
 
 def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
@@ -206,6 +223,7 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
         *DENOISING.values(),
         named := of_named_classes(tmp_path),
         drawn_by(named.policy),
+        of_grey_pictures(tmp_path),
         of_saved_policy(tmp_path),
         *wrong_recordings.runs(tmp_path).values(),
     )
@@ -412,13 +430,19 @@ DENOISING = {  # what is refused of denoising, and of finished samples
         flow_grpo(), sampling=PathSampling(max_length=10, last=-12)
     ),
     r"policy='Denoiser\(\)'": replace(sac(), update=diffusion_nft().update, store=Once()),
-    "no more draws than steps": replace(diffusion_nft(), update=replace(diffusion_nft().update, draws=11)),
+    r"no more draws than steps: set update\.draws=10, or sampling\.max_length=11": replace(
+        diffusion_nft(), update=replace(diffusion_nft().update, draws=11)
+    ),
     r"goes through the steps of a network.*policy='Denoiser\(\)'": replace(
         sac(), update=draft().update, store=Once(), rewards=(SLOPE,)
     ),
-    "count is 11 and late 1, and a path has 10 steps": climbing(draft(), GradientSteps(count=11)),
+    r"count is 11 and late 1, and a path has 10 steps: set update\.steps\.count=10 update\.steps\.late=1": climbing(
+        draft(), GradientSteps(count=11)
+    ),
     "late 11, and a path has 10 steps": climbing(draft(), GradientSteps(late=11)),
-    "count is 11, and a path has 10 steps": climbing(draft(), CachedSteps(count=11)),
+    r"count is 11, and a path has 10 steps: set update\.steps\.count=10, or sampling\.max_length=11": climbing(
+        draft(), CachedSteps(count=11)
+    ),
     "sampler is flow_sde: set sampling.sampler=ode, or update.steps=GradientSteps": replace(
         climbing(draft(), CachedSteps()), sampling=PathSampling(max_length=10)
     ),
@@ -427,7 +451,7 @@ DENOISING = {  # what is refused of denoising, and of finished samples
         next_scale_sft(), workflow=InScales(sides=(4, 8))
     ),
     "there is no file nowhere.npz of real samples": adversarial(dmd2(), "nowhere.npz"),
-    "asks for class 5, of which digits has no sample that is shown": adversarial(
+    r"asks for class 5, of which digits has no sample that is shown: set tasks\.labels=\[\]": adversarial(
         dmd2(), "digits", only=(4,), tasks=Conditions(labels=(5,))
     ),
     r"samples for a network that denoises: policy='Denoiser\(\)'": replace(
@@ -442,8 +466,20 @@ DENOISING = {  # what is refused of denoising, and of finished samples
         dmd2(), sampling=replace(dmd2().sampling, max_length=1)
     ),
     r"for networks that denoise: policy='Denoiser\(\)'": replace(sac(), update=dmd2().update, store=Once()),
-    r"tasks.labels asks for class 12, and gimbal-digits has classes 0 to 9": replace(
-        flow_grpo(), tasks=Conditions(labels=(12,))
+    r"tasks.labels asks for class 12, and gimbal-digits has classes 0 to 9: set tasks.labels=\[3\]": replace(
+        flow_grpo(), tasks=Conditions(labels=(12, 3))
+    ),
+    r"8x8 pixels in one channel, and these have 768 numbers: set reward=FILE\.py:FUNCTION, .*or rewards=\[\]": replace(
+        flow_grpo(), policy=Denoiser(model="gimbal-shapes")
+    ),
+    r"rewards of points look at samples of two numbers .* these have 64: set reward=": replace(
+        flow_grpo(), rewards=(ModeNearness(),)
+    ),
+    r"digits have the shape \(1, 8, 8\), .*\(2, 1, 1\): set update\.adversarial\.real\.file=FILE\.npz": replace(
+        adversarial(dmd2(), "digits"), policy=Denoiser(model="gimbal-ring"), rewards=(), held_out=None
+    ),
+    r"update\.adversarial\.real\.only names class 12, .*: set update\.adversarial\.real\.only=\[4\], or add": adversarial(
+        dmd2(), "digits", only=(4, 12)
     ),
     r"policy.guidance=3 pulls towards the class .*name classes \(tasks.labels": replace(
         flow_grpo(), policy=Denoiser(guidance=3.0)

@@ -12,7 +12,8 @@ RUNS is a run, a directory of runs, or a pattern ('runs/demo-s*'). Runs of the s
 repetitions. NAME=RUNS makes a group of that name; it may include several kinds of tasks, with the same number of runs for each.
 
   --metric NAME      an evaluation metric (pass@1, greedy, score; default: pass@1 or score) or a training metric
-  --threshold X      count tokens and seconds up to this value (default: the highest that every run reaches)
+  --threshold X      count tokens (or env steps, denoising steps) and seconds up to this value
+                     (default: the highest that every run reaches)
   --json FILE        write all figures as JSON
   --figure FILE.svg  write curves, profiles, scores and times as one figure
   --runs DIRECTORY   look up names and patterns there too, instead of in runs"""

@@ -54,11 +54,13 @@ def export(argv: Sequence[str]) -> int:
         run = policies.alone(run, role)
     with durable.named(target):
         merged = _write(run, model, target, arguments.flag("dtype"), "adapter" in arguments.flags)
-        card = _card(directory, recipe, run, step, merged=merged, adapter_only="adapter" in arguments.flags)
+        card = _card(directory, target, recipe, run, step, merged=merged, adapter_only="adapter" in arguments.flags)
         (target / "README.md").write_text(card, encoding="utf-8")
         config.save(config.public(directory / config.RECIPE_FILE), target / config.RECIPE_FILE)
     whose = f"{role} of " if role else ""
     print(f"{target}: the model of {whose}{directory} after step {step}{', its adapter merged in' if merged else ''}")
+    if why := _only_here(target):
+        print(f"{why} gimbal eval {target} --recipe {recipe}")
     return 0
 
 
@@ -130,18 +132,19 @@ def _write(run: Any, model: Path, target: Path, dtype: str | None, as_adapter: b
     merged = Denoiser(model=str(model)) if isinstance(spec, Denoiser) else CausalLM(model=str(model), dtype=spec.dtype)
     policy = merged.load()
     if dtype is not None:
-        policy.model.to(vars(torch)[dtype])
+        torch.nn.Module.to(policy.model, vars(torch)[dtype])  # diffusers' own warns
     policy.save(target)
     return spec.lora is not None
 
 
-def _card(directory: Path, recipe: str, run: Any, step: int, *, merged: bool, adapter_only: bool) -> str:
+def _card(directory: Path, target: Path, recipe: str, run: Any, step: int, *, merged: bool, adapter_only: bool) -> str:
     """A model card: base model, data, method, the results in the run's files, and how to load it."""
     from gimbal import __version__, config, recipes
     from gimbal.policies.denoiser import Denoiser
 
     base = config.without_places(run.policy.model)
-    library = "diffusers" if isinstance(run.policy, Denoiser) else "transformers"
+    denoises, only_here = isinstance(run.policy, Denoiser), _only_here(target)
+    library = "gimbal" if only_here else "diffusers" if denoises else "transformers"
     lines = ["---", *([] if Path(run.policy.path).exists() else [f"base_model: {base}"]), f"library_name: {library}"]
     lines += ["tags: [gimbal, reinforcement-learning]", "---", "", f"# {directory.name}", ""]
     adapter = ", LoRA adapter merged in" if merged else ""
@@ -156,9 +159,13 @@ def _card(directory: Path, recipe: str, run: Any, step: int, *, merged: bool, ad
     paper = re.match(r".*?\(arXiv:[\d.]+\)", recipes.names().get(recipe, ""))
     lines += [f"| method | recipe `{config.without_places(recipe)}`{f': {paper[0]}' if paper else ''} |"]
     lines += [f"| trained | gimbal {__version__}, seed {run.seed}, step {step} of {run.steps}{adapter} |"]
-    lines += ["", "## Results", "", *_results(directory, step), "", "## Use", "", "```python"]
-    lines += _loading(library, base if adapter_only else "")
-    lines += ["```", "", "DIRECTORY is this directory, or its name on the Hub."]
+    lines += ["", "## Results", "", *_results(directory, step), "", "## Use", ""]
+    if only_here:
+        lines += [f"{only_here} `gimbal eval DIRECTORY --recipe {config.without_places(recipe)}`", ""]
+        lines += ["DIRECTORY is this directory."]
+    else:
+        use = _sampling(run, target) if denoises else _loading(base if adapter_only else "")
+        lines += ["```python", *use, "```", "", "DIRECTORY is this directory, or its name on the Hub."]
     lines += [
         "",
         "## Recipe",
@@ -171,14 +178,67 @@ def _card(directory: Path, recipe: str, run: Any, step: int, *, merged: bool, ad
     return "\n".join(lines)
 
 
-def _loading(library: str, base: str) -> list[str]:
+def _only_here(target: Path) -> str:
+    """Why diffusers cannot sample from what was written, and what can; "" if it can, or of a language model."""
+    from gimbal.policies import diffusers
+
+    try:
+        told = diffusers.told(diffusers.described(target)[1])
+    except ValueError:
+        return ""
+    if told.read == told.channels:
+        return ""
+    what = " and ".join(["what came before it"] * told.history + ["how far a step goes"] * told.jumps)
+    return (
+        f"diffusers loads this network but cannot sample from it: {told.read - told.channels} of its {told.read} channels say {what}, "
+        "which its schedulers do not give. Sample with gimbal:"
+    )
+
+
+def _sampling(run: Any, target: Path) -> list[str]:
+    """Python that samples with diffusers alone, in as many steps as in training."""
+    from gimbal.environments.conditions import Conditions
+    from gimbal.policies import diffusers
+    from gimbal.policies.denoiser import Denoiser
+    from gimbal.policies.paths import TRAILING
+
+    policy, (place, config) = Denoiser(model=str(target)), diffusers.described(target)
+    scheduler = diffusers.scheduled(target).get("_class_name")
+    shape, classes, steps = policy.sample_shape, policy.classes, run.sampling.max_length
+    count, given, labels = 4, "", []
+    if classes:
+        asked = run.tasks.labels if isinstance(run.tasks, Conditions) else ()
+        null = f"; {classes}: none in particular" * (not policy.only_by_class)
+        label = asked[0] if asked else 0 if policy.only_by_class else classes
+        labels, given = (
+            [f"label = torch.full(({count},), {label})  # classes 0 to {classes - 1}{null}"],
+            ", class_labels=label",
+        )
+    trailing = run.sampling.spacing == TRAILING
+    times = f"sigmas=[1 - k / {steps} for k in range({steps})]" if trailing else str(steps)
+    call = f"model(x, timestep=time.expand({count}){{}}).sample[:, :{shape[0]}]"
+    said = [f"        said = {call.format(given)}"]
+    if run.policy.guidance != 1:
+        none = call.format(f", class_labels=torch.full_like(label, {classes})")
+        said += [f"        said = said + {run.policy.guidance - 1:g} * (said - {none})"]
+    return [
+        "import torch",
+        f"from diffusers import {config['_class_name']}, {scheduler}",
+        "",
+        f'model = {config["_class_name"]}.from_pretrained("DIRECTORY", subfolder="{place}").eval()',
+        f'scheduler = {scheduler}.from_pretrained("DIRECTORY", subfolder="scheduler")',
+        f"scheduler.set_timesteps({times})  # as in training",
+        f"x = torch.randn({count}, {', '.join(map(str, shape))})",
+        *labels,
+        "with torch.no_grad():",
+        "    for time in scheduler.timesteps:",
+        *said,
+        "        x = scheduler.step(said, time, x).prev_sample",
+    ]
+
+
+def _loading(base: str) -> list[str]:
     """Python that loads the model; with ``base`` it is an adapter of that model."""
-    if library == "diffusers":
-        return [
-            "from diffusers import AutoModel",
-            "",
-            'model = AutoModel.from_pretrained("DIRECTORY", subfolder="transformer")  # or subfolder="unet"',
-        ]
     lines = ["from transformers import AutoModelForCausalLM, AutoTokenizer", ""]
     if not base:
         lines += ['model = AutoModelForCausalLM.from_pretrained("DIRECTORY")']

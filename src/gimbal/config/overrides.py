@@ -150,9 +150,14 @@ def _unknown(run: Any, key: str) -> ValueError:
         return ValueError(f"{key}: {head} is None in this recipe; give a whole part first, {head}=PART(...)")
     named_so = [path for path in known if path.rpartition(".")[2] == last]
     if not named_so and (owners := _owners(paths(run).get(head), last)):
-        part, verb = type(paths(run)[head]).__name__, "has" if len(owners) == 1 else "have"
-        way = f"{part} has no {last}, but {' and '.join(owners[:3])} {verb}: {head}='{owners[0]}({last}=...)'"
-        return UnknownKey(key, f"there is no key {key}: {way}", [])
+        here = paths(run)[head]
+        part = type(here).__name__
+        told = f"there is no key {key}, since {part} has no {last}: leave it out"
+        if alike := [owner for owner in owners if _drawn_by(find(owner)) == _drawn_by(type(here))]:
+            verb = "has" if len(alike) == 1 else "have"
+            way = f"{part} has no {last}, but {' and '.join(alike[:3])} {verb}: {head}='{alike[0]}({last}=...)'"
+            told = f"there is no key {key}: {way}"
+        return UnknownKey(key, told, [])
     ranked: Iterable[str] = named_so or known
     # A bare name may be nearer to the last name of a path than to any whole path.
     hint = nearest(key, ranked) if head or named_so else ""
@@ -173,6 +178,11 @@ def _owners(part: Any, name: str) -> list[str]:
     kind = own.bases[own.bases.index("AbstractPart") - 1]
     others = sorted(entry.name for entry in catalogue().values() if entry.part and kind in entry.bases)
     return [other for other in others if is_dataclass(found := find(other)) and name in {f.name for f in fields(found)}]
+
+
+def _drawn_by(kind: Any) -> Any:
+    """Of a policy's class: how it is sampled, which keeps those of other families apart; None of other parts."""
+    return getattr(getattr(kind, "family", None), "sampling", None)
 
 
 def _apply(part: Any, annotation: Any, changes: Changes, at: str) -> Any:

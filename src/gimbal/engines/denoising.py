@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,10 +25,13 @@ from gimbal.policies.diffusers import FLOW, scheduled
 from gimbal.policies.paths import ODE, Paths, PathSampling
 from gimbal.policies.samplers import log_density, wide
 from gimbal.records import AbstractSampling, Rollout
+from gimbal.rewards.samples import AbstractSampleReward
 
 # Mean |log-prob gap| to a float32 trainer at equal weights that each precision explains, of sums over 64 dimensions. Measured on
 # gimbal-digits: docs/denoising.md.
 TOLERANCE: Mapping[str, float] = {"float32": 1e-3, "bfloat16": 0.5, "int8": 1.5}
+
+FEW = 10  # classes, of those that a sentence proposes
 
 
 @dataclass(kw_only=True)
@@ -260,14 +264,28 @@ class Denoising(AbstractEngineSpec):
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
+        policy = whole.run.policy
         yield from _unguided(whole)
-        yield from _steps(whole.run.policy, whole)
+        if not isinstance(policy, Denoiser):
+            return
+        yield from _steps(policy, whole)
         held_out = {} if whole.run.held_out is None else {"held_out.tasks": whole.run.held_out.tasks}
+        wrong: dict[str, str] = {}  # what is, and what to set instead
         for place, tasks in {"tasks": whole.run.tasks, **held_out}.items():
-            if not isinstance(tasks, Conditions) or not isinstance(whole.run.policy, Denoiser):
+            if not isinstance(tasks, Conditions):
                 continue
-            if why := whole.run.policy.unknown(tasks.labels):
-                yield Refusal(f"{place}.labels asks for {why}: leave it out")
+            known = [label for label in tasks.labels if label < policy.classes] or [*range(min(policy.classes, FEW))]
+            way = f"{place}.labels=[{','.join(map(str, known))}]"
+            if why := policy.unknown(tasks.labels):
+                wrong[f"{place}.labels asks for {why}"] = way
+            elif not tasks.labels and policy.only_by_class:
+                wrong[f"{place} asks for no class, and {policy.model} samples only with one"] = way
+        if wrong:
+            yield Refusal(f"{next(iter(wrong))}: set {' '.join(wrong.values())}")
+        shape = policy.sample_shape
+        whys = (reward.misfit(math.prod(shape)) for reward in whole.all(AbstractSampleReward)) if shape else ()
+        if why := next(filter(None, whys), ""):
+            yield Refusal(why)
 
     def start(self, policy: AbstractPolicy) -> DenoisingEngine:
         if not isinstance(policy, DenoiserPolicy):
@@ -287,10 +305,8 @@ def _unguided(whole: Composition) -> Iterator[Verdict]:
             )
 
 
-def _steps(policy: Any, whole: Composition) -> Iterator[Verdict]:
+def _steps(policy: Denoiser, whole: Composition) -> Iterator[Verdict]:
     """More steps in a window than can be sampled, or in a path than the schedule that the model was trained on has."""
-    if not isinstance(policy, Denoiser):
-        return
     sampling = whole.run.sampling
     if isinstance(sampling, PathSampling) and sampling.sampler != ODE:
         most = len(sampling.drawn(sampling.max_length))

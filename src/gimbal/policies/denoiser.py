@@ -94,7 +94,8 @@ class DenoiserPolicy(AbstractPolicy):
             raise ValueError(f"task {task.id} asks for class {label!r}; {self.source} has {self.classes} classes")
         if label == NO_LABEL and self.classes and self.null is None:
             raise ValueError(
-                f"task {task.id} asks for no class, but {self.source} samples only with one: give it a {LABEL}"
+                f"task {task.id} asks for no class, but {self.source} samples only with one: name one in the column {LABEL} of "
+                "its row, or in labels of Conditions (tasks.labels, held_out.tasks.labels)"
             )
         return label
 
@@ -249,7 +250,10 @@ class DenoiserPolicy(AbstractPolicy):
         with durable.named(directory):
             if any(".lora_" in name for name, _ in self.model.named_parameters()):
                 save_adapter(self.model, directory)
-                network = type(self.model).from_config(self.model.config).to(self.model.dtype)
+                network = type(self.model).from_config(self.model.config)
+                nn.Module.to(
+                    network, self.model.dtype
+                )  # diffusers' own warns of what it keeps in float32 while it loads
                 network.load_state_dict(merged(self.model))
             diffusers.write(network, self._parts, directory, self._origin)
 
@@ -361,6 +365,25 @@ class Denoiser(AbstractPolicySpec):
         except (OSError, ValueError):  # check_files says so
             return False
         return diffusers.CLASSES not in config and diffusers.classes(config) > 0
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Of what its network draws: channels, height, width; () if that cannot be read yet."""
+        try:
+            config = diffusers.described(Path(self.path))[1]
+        except (OSError, ValueError):  # check_files says so
+            return ()
+        size = config.get("sample_size")
+        sides = [size, size] if isinstance(size, int) else size or []
+        return (diffusers.told(config).channels, *sides) if sides else ()
+
+    @property
+    def classes(self) -> int:
+        """How many its network was trained on; 0 if it cannot be read yet."""
+        try:
+            return diffusers.classes(diffusers.described(Path(self.path))[1])
+        except (OSError, ValueError):  # check_files says so
+            return 0
 
     def _told(self) -> diffusers.Told:
         """What the model was saved with."""

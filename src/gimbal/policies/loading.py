@@ -112,6 +112,19 @@ def _processor(path: str) -> Any:
     return AutoProcessor.from_pretrained(path)
 
 
+def not_diffused(path: str) -> None:
+    """Refuse a directory as diffusers saves it, with a recipe that trains such a model."""
+    local = Path(path)
+    said = local / "scheduler" / "scheduler_config.json"
+    network = next((name for name in ("transformer", "unet") if (local / name / "config.json").is_file()), "")
+    if network and said.is_file():
+        recipe = "flow_grpo" if "FlowMatch" in said.read_text(encoding="utf-8", errors="replace") else "ddpo"
+        raise ValueError(
+            f"{path} is a flow or diffusion model ({network}/ and scheduler/), which needs a recipe of its family: gimbal train "
+            f"{recipe} policy.model={path}"
+        )
+
+
 def check_files(path: str, ours: str = TINY) -> None:
     """Refuse a name that cannot be a model, as far as that is known without network access or reading weights. ``ours``: the
     package's model of its kind."""
@@ -119,6 +132,7 @@ def check_files(path: str, ours: str = TINY) -> None:
         raise ValueError(f"policy.model is empty; give policy.model=DIRECTORY, or {ours}")
     local = Path(path)
     adapter = (local / "adapter_config.json").is_file()
+    not_diffused(path)
     if local.exists() and not adapter and not (local / "config.json").is_file():
         raise ValueError(f"{path} has no config.json; policy.model must be a transformers model directory")
     if not local.exists() and (local.is_absolute() or path.startswith(".")):

@@ -22,7 +22,9 @@ from gimbal.environments.mixture import Mixed
 from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.split import Split, parted
 from gimbal.policies.control import StepSampling
+from gimbal.policies.denoiser import Denoiser
 from gimbal.policies.greedy import Greedy
+from gimbal.policies.loading import not_diffused
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.sizes import sized
 from gimbal.rewards.base import AbstractReward
@@ -59,6 +61,9 @@ def configured(
         ):
             raise ValueError(f"{key}: this recipe acts in no environment; start from sac, dqn, cartpole or pendulum")
         changes[ours] = value
+    if "policy" not in changes and not isinstance(run.policy, Denoiser):
+        for key in {"model", "policy.model"} & changes.keys():
+            not_diffused(str(changes[key]))
     if "agent" in overrides:
         changes = _with_agent(changes)
     changes = _weighted(changes)

@@ -15,7 +15,7 @@ from gimbal.report import statistics
 from gimbal.report.arms import Arm, EndedRun, differing
 from gimbal.report.comparison import ALPHA, ArmResult, Clock, Comparison, Estimate, PairResult
 from gimbal.report.figure import figure
-from gimbal.report.files import drawn
+from gimbal.report.files import drawn, unit
 from gimbal.report.held_out import ranked, smaller
 from gimbal.report.record import Record
 from gimbal.report.verdict import short, table, verdict
@@ -76,6 +76,7 @@ def compare(
     comparison = Comparison(
         metric=metric,
         verdict="",
+        unit=unit(run.rows[-1] for arm in found for run in arm.all_runs),
         notes=notes,
         curve=curves.name if curves and thresholds else "",
         window=curves.window if curves else WINDOW,

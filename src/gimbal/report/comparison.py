@@ -9,7 +9,7 @@ from typing import Any
 
 from gimbal import durable
 from gimbal.report import statistics
-from gimbal.report.files import finite
+from gimbal.report.files import DRAWN, finite
 
 ALPHA = 0.05  # for all pairs together (Bonferroni)
 
@@ -80,6 +80,7 @@ class Comparison:
     horizon: list[float]  # tokens beyond which runs cannot be distinguished, per evaluation; infinite if all arrived
     arms: list[ArmResult]
     pairs: list[PairResult]
+    unit: str = DRAWN[0]  # what ``tokens`` counts: tokens, env steps or denoising steps
     level: float = 0.95
     resamples: int = statistics.RESAMPLES
     method: str = "percentile stratified bootstrap over seeds (arXiv:2108.13264); permutation test of the ranks"

@@ -67,7 +67,9 @@ def figure(comparison: Comparison) -> str:
     drawn = []
     if all(arm.curve for arm, _ in arms):
         level = comparison.thresholds[0] if comparison.thresholds else None
-        drawn.append((f"{comparison.curve or name}", "tokens generated", [(arm.curve, c) for arm, c in arms], level))
+        drawn.append(
+            (f"{comparison.curve or name}", f"{comparison.unit} generated", [(arm.curve, c) for arm, c in arms], level)
+        )
     if any(len(arm.runs) > 1 for arm, _ in arms):
         drawn.append(
             (f"share of runs with {name} above", f"{name}", [(arm.profile, colour) for arm, colour in arms], None)
@@ -76,7 +78,7 @@ def figure(comparison: Comparison) -> str:
     panels.append(dots(len(panels), f"final {name}, by run", [(a.scores, a.score, c) for a, c in arms], arms, score))
     if comparison.thresholds:
         of = [(a.tokens.times, a.tokens.mean, c) for a, c in arms if a.tokens is not None]
-        panels.append(dots(len(panels), f"tokens to {comparison.thresholds[0]:g}, by run", of, arms, amount))
+        panels.append(dots(len(panels), f"{comparison.unit} to {comparison.thresholds[0]:g}, by run", of, arms, amount))
     height = TOP + (HEIGHT + GAP) * ((len(panels) + 1) // 2)
     legend = "".join(
         f'<circle cx="{60 + 200 * i}" cy="86" r="5" fill="{colour}"/>'

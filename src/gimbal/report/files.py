@@ -7,7 +7,7 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from itertools import count
@@ -186,6 +186,13 @@ def read_stopped(path: Path) -> Mapping[str, Any]:
 def drawn(row: Mapping[str, Any]) -> float:
     """Decisions sampled until this step, from its line in metrics.jsonl."""
     return float(next((value for name in DRAWN if (value := row.get(name)) is not None), 0))
+
+
+def unit(rows: Iterable[Mapping[str, Any]]) -> str:
+    """What the decisions of these runs are called, by a line of metrics.jsonl of each: as console and report do, and "decisions" where
+    runs of several families are beside each other."""
+    names = {next((name for name in DRAWN if name in row), DRAWN[0]) for row in rows}
+    return (names.pop() if len(names) == 1 else DRAWN[-1]).replace("_", " ")
 
 
 def deterministic(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,10 +46,12 @@ def _tokens(comparison: Comparison, pair: PairResult, arms: dict[str, ArmResult]
         told = [f"{arm.name} reaches {level} in {_arrived(arm)}" for arm in (a, b)]
         return " and ".join(told) + _unsure(pair.tokens_differ, a, b)
     if pair.tokens_differ:
-        return f"{pair.a} reaches {level} in {figure(pair.tokens, 'x')} the tokens of {pair.b}" + _missing(a, b)
+        return f"{pair.a} reaches {level} in {figure(pair.tokens, 'x')} the {comparison.unit} of {pair.b}" + _missing(
+            a, b
+        )
     return (
-        f"no difference shown in the tokens to {level}: {pair.a} takes {figure(pair.tokens, 'x')} the tokens of {pair.b}"
-        + _missing(a, b)
+        f"no difference shown in the {comparison.unit} to {level}: {pair.a} takes {figure(pair.tokens, 'x')} the {comparison.unit} of "
+        f"{pair.b}" + _missing(a, b)
     )
 
 
@@ -99,7 +101,7 @@ def _reaches(comparison: Comparison, arm: ArmResult) -> str:
     if not math.isfinite(arm.tokens.mean.value):
         return f"reaches {_level(comparison)} in {_arrived(arm)}"
     return (
-        f"reaches {_level(comparison)} after {count(arm.tokens.mean.value)} tokens ({duration(arm.seconds.mean.value)})"
+        f"reaches {_level(comparison)} after {count(arm.tokens.mean.value)} {comparison.unit} ({duration(arm.seconds.mean.value)})"
         + _missing(arm, arm)
     )
 
@@ -119,13 +121,15 @@ def table(comparison: Comparison) -> str:
             assert arm.strength is not None
             row.append(figure(arm.strength))
     if comparison.thresholds:
-        head += [f"tokens to {_level(comparison)}", f"seconds to {_level(comparison)}", "reached"]
+        head += [f"{comparison.unit} to {_level(comparison)}", f"seconds to {_level(comparison)}", "reached"]
         for row, arm in zip(rows, comparison.arms, strict=True):
             assert arm.tokens is not None and arm.seconds is not None
             row += [amount(arm.tokens.mean), amount(arm.seconds.mean), f"{arm.tokens.reached}/{len(arm.runs)}"]
     text = [*sentences(comparison), "", *_aligned([head, *rows])]
     if comparison.pairs:
-        head = ["", "difference", "P(improvement)", "p"] + ["tokens", "p", "seconds"] * bool(comparison.thresholds)
+        head = ["", "difference", "P(improvement)", "p"] + [comparison.unit, "p", "seconds"] * bool(
+            comparison.thresholds
+        )
         rows = []
         for pair in comparison.pairs:
             row = [f"{pair.a} - {pair.b}", figure(pair.difference), figure(pair.improvement), f"{pair.p:.3g}"]
@@ -149,13 +153,13 @@ def _explained(comparison: Comparison) -> list[str]:
     if comparison.thresholds:
         over = f", mean of {comparison.window} steps," if comparison.window > 1 else ""
         lines.append(
-            f"Threshold on {comparison.curve}{over} in tokens generated and seconds of training; seconds compare only runs that had "
-            "the machine to themselves."
+            f"Threshold on {comparison.curve}{over} in {comparison.unit} generated and seconds of training; seconds compare only "
+            "runs that had the machine to themselves."
         )
         if any(math.isfinite(horizon) for horizon in comparison.horizon):
             lines.append(
-                f"Some runs ended without reaching it, the first after {count(min(comparison.horizon))} tokens: runs that reach it "
-                "later than that are counted as censored too."
+                f"Some runs ended without reaching it, the first after {count(min(comparison.horizon))} {comparison.unit}: runs that "
+                "reach it later than that are counted as censored too."
             )
     return lines
 

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gimbal.records import Rollout
-from gimbal.rewards.samples import AbstractSampleReward, finished
+from gimbal.rewards.samples import OTHER, AbstractSampleReward, finished
 
 NEIGHBOURS = 5
 SIDE = 8
@@ -56,11 +56,16 @@ def images(flat_KD: Float[Tensor, "K D"]) -> Float[Tensor, "K 64"]:
     if side * side == flat_KD.shape[1] and 0 < side < SIDE and SIDE % side == 0:
         small_KHW = flat_KD.reshape(-1, side, side)
         return small_KHW.repeat_interleave(SIDE // side, 1).repeat_interleave(SIDE // side, 2).flatten(1)
-    if flat_KD.shape[1] != SIDE * SIDE:
-        raise ValueError(
-            f"rewards of digits look at samples of 8x8 pixels in one channel, and these have {flat_KD.shape[1]} numbers"
-        )
+    if why := misfit(flat_KD.shape[1]):
+        raise ValueError(why)
     return flat_KD
+
+
+def misfit(numbers: int) -> str:
+    """Why samples of so many numbers are no digits, and what to set; "" if they may be."""
+    if numbers in (1, 4, 16, SIDE * SIDE):
+        return ""
+    return f"rewards of digits look at samples of 8x8 pixels in one channel, and these have {numbers} numbers: {OTHER}"
 
 
 def logits(x_ND: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
@@ -111,6 +116,9 @@ class DigitClass(AbstractSampleReward):
             "a hit is 0 or 1, which hardly any change of a sample changes: set scale=log" if self.scale == "hit" else ""
         )
 
+    def misfit(self, numbers: int) -> str:
+        return misfit(numbers)
+
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         x_ND = images(x_ND)
         wanted_N1 = (label_N if self.wanted < 0 else torch.full_like(label_N, self.wanted))[:, None]
@@ -145,6 +153,9 @@ class DigitDistance(AbstractSampleReward):
     @property
     def decides(self) -> bool:
         return False
+
+    def misfit(self, numbers: int) -> str:
+        return misfit(numbers)
 
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         return torch.cdist(images(x_ND), digits()[0].to(x_ND.device)).amin(-1)
@@ -190,6 +201,9 @@ class DigitLikeness(AbstractSampleReward):
             if self.scale == "real"
             else ""
         )
+
+    def misfit(self, numbers: int) -> str:
+        return misfit(numbers)
 
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         x_ND = self._coarse(images(x_ND))

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gimbal.records import Rollout
-from gimbal.rewards.samples import AbstractSampleReward, finished
+from gimbal.rewards.samples import OTHER, AbstractSampleReward, finished
 
 Kind = Literal["ring", "grid"]
 STD, RADIUS, RARE = 0.3, 4.0, 0.1
@@ -57,10 +57,15 @@ def mixture(kind: Kind) -> PointMixture:
 def points(x_ND: Float[Tensor, "N D"]) -> Float[Tensor, "N 2"]:
     """The same. ValueError where they are not of two numbers."""
     if x_ND.shape[1] != 2:
-        raise ValueError(
-            f"rewards of points look at samples of two numbers (policy.model=gimbal-ring), and these have {x_ND.shape[1]}"
-        )
+        raise ValueError(misfit(x_ND.shape[1]))
     return x_ND
+
+
+def misfit(numbers: int) -> str:
+    """Why samples of so many numbers are no points of the plane, and what to set; "" if they are."""
+    if numbers == 2:
+        return ""
+    return f"rewards of points look at samples of two numbers (policy.model=gimbal-ring), and these have {numbers}: {OTHER}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +98,9 @@ class ModeNearness(AbstractSampleReward):
     def decides(self) -> bool:
         return False
 
+    def misfit(self, numbers: int) -> str:
+        return misfit(numbers)
+
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         x_N2 = points(x_ND)
         place_M2 = mixture(self.of).place_M2[list(self.modes)].to(x_N2)
@@ -121,6 +129,9 @@ class PointDensity(AbstractSampleReward):
     @property
     def decides(self) -> bool:
         return False
+
+    def misfit(self, numbers: int) -> str:
+        return misfit(numbers)
 
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         return mixture(self.of).log_density(points(x_ND))

@@ -19,6 +19,8 @@ from gimbal.records import Episode, Group, Rollout
 from gimbal.rewards.base import AbstractReward
 
 NO_LABEL = -1
+# For samples that a reward does not know how to look at.
+OTHER = "set reward=FILE.py:FUNCTION, which gets rollout.decisions.sample_ND, or rewards=[] where the update reads none"
 
 
 @runtime_checkable
@@ -91,6 +93,10 @@ class AbstractSampleReward(AbstractReward, ABC):
     @property
     def flat(self) -> str:
         """Why its gradient teaches nothing, such as a score that is constant nearly everywhere; "" where it teaches."""
+        return ""
+
+    def misfit(self, numbers: int) -> str:
+        """Why it cannot judge samples of so many numbers, and what to set instead; "" if it can."""
         return ""
 
     def __call__(self, group: Group) -> list[float | None]:

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gimbal.records import Rollout
-from gimbal.rewards.samples import AbstractSampleReward, finished
+from gimbal.rewards.samples import OTHER, AbstractSampleReward, finished
 
 SIDE = 16
 Attribute = Literal["shape", "colour", "size"]
@@ -62,14 +62,21 @@ def drawings() -> tuple[Float[Tensor, "K 768"], Int[Tensor, " K"]]:
     return torch.stack(found), torch.tensor(classes)
 
 
+def misfit(numbers: int) -> str:
+    """Why samples of so many numbers are no pictures of shapes, and what to set; "" if they may be."""
+    if numbers == 3 * SIDE * SIDE:
+        return ""
+    return (
+        f"rewards of shapes look at samples of {SIDE}x{SIDE} pixels in three channels (policy.model=gimbal-shapes), and these have "
+        f"{numbers} numbers: {OTHER}"
+    )
+
+
 def read(x_ND: Float[Tensor, "N D"]) -> tuple[Float[Tensor, " N"], Int[Tensor, " N"]]:
     """(distance to the nearest drawing, its class). ValueError where the samples are of another size."""
     drawing_KD, class_K = (part.to(x_ND.device) for part in drawings())
-    if x_ND.shape[1] != drawing_KD.shape[1]:
-        raise ValueError(
-            f"rewards of shapes look at samples of {SIDE}x{SIDE} pixels in three channels (policy.model=gimbal-shapes), and these have "
-            f"{x_ND.shape[1]} numbers"
-        )
+    if why := misfit(x_ND.shape[1]):
+        raise ValueError(why)
     apart_N, nearest_N = torch.cdist(x_ND, drawing_KD).min(-1)
     return apart_N, class_K[nearest_N]
 
@@ -103,6 +110,9 @@ class ShapeAttributes(AbstractSampleReward):
     def flat(self) -> str:
         return "it counts attributes, which hardly any change of a sample changes: use an update that reads its values"
 
+    def misfit(self, numbers: int) -> str:
+        return misfit(numbers)
+
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         wanted_N = label_N if self.wanted < 0 else torch.full_like(label_N, self.wanted)
         if ((wanted_N < 0) | (wanted_N >= COUNT)).any():
@@ -129,6 +139,9 @@ class ShapeDistance(AbstractSampleReward):
     @property
     def decides(self) -> bool:
         return False
+
+    def misfit(self, numbers: int) -> str:
+        return misfit(numbers)
 
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         return read(x_ND)[0]

@@ -110,5 +110,8 @@ class CachedSteps(AbstractGradientSteps):
                 "or update.steps=GradientSteps()"
             )
         if self.count > length:
-            return f"update.steps.count is {self.count}, and a path has {length} steps: no more than that"
+            return (
+                f"update.steps.count is {self.count}, and a path has {length} steps: set update.steps.count={length}, or "
+                f"sampling.max_length={self.count}"
+            )
         return ""

@@ -102,7 +102,8 @@ class AbstractForwardProcess(AbstractUpdate, ABC):
             yield Refusal(f"{type(self).__name__} noises samples for a network that denoises: policy='Denoiser()'")
         if self.draws > whole.run.sampling.max_length:
             yield Refusal(
-                f"update.draws is {self.draws}, and a path has {whole.run.sampling.max_length} steps: no more draws than steps"
+                f"update.draws is {self.draws}, and a path has {whole.run.sampling.max_length} steps, no more draws than steps: set "
+                f"update.draws={whole.run.sampling.max_length}, or sampling.max_length={self.draws}"
             )
 
     def fewest(self) -> int:

@@ -87,7 +87,9 @@ class GradientSteps(AbstractGradientSteps):
         if max(self.count, self.late) <= length:
             return ""
         return (
-            f"update.steps.count is {self.count} and late {self.late}, and a path has {length} steps: no more than that"
+            f"update.steps.count is {self.count} and late {self.late}, and a path has {length} steps: set "
+            f"update.steps.count={min(self.count, length)} update.steps.late={min(self.late, length)}, or "
+            f"sampling.max_length={max(self.count, self.late)}"
         )
 
     def drawn(self, steps: int, generator: np.random.Generator) -> tuple[list[int], int]:
