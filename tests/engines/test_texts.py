@@ -8,7 +8,6 @@ import torch
 from gimbal.engines.texts import Texts
 from gimbal.policies.token import CausalLM, Tokens
 from gimbal.records import Task
-from gimbal.runtime.pipeline import settle
 
 POLICY = CausalLM().load()
 TASK = Task(id="a", prompt="1 + 1 =")
@@ -59,13 +58,3 @@ def test_rows_evaluated_without_gradient_or_in_inference_mode_can_be_trained_on(
     other = rows.select(torch.tensor([2, 0]))
     assert torch.allclose(POLICY.evaluate(other).logprob_NS, third[[2, 0]], atol=1e-5)
     POLICY.zero_grad()
-
-
-def test_what_there_is_before_the_first_rollout_is_left_out_of_collections_once():
-    import gc
-
-    settle()
-    kept = gc.get_freeze_count()
-    more = [[n] for n in range(1000)]
-    settle()
-    assert kept > 0 and gc.get_freeze_count() <= kept and len(more) == 1000

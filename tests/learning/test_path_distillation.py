@@ -125,9 +125,9 @@ def test_teachers_as_they_are_typed():
         Teacher(policy=Denoiser(guidance=2.0), labels=(0, 1)),
         Teacher(policy=Denoiser(), labels=(2,)),
     )
-    assert recipes.load("dmd2", {"update.teacher": config.Text("Denoiser(guidance=3)")}).update.teacher == Denoiser(
-        guidance=3.0
-    )
+    asked = {name: config.Text("[4]") for name in ("tasks.labels", "held_out.tasks.labels")}
+    taught = recipes.load("dmd2", asked | {"update.teacher": config.Text("Denoiser(guidance=3)")})
+    assert taught.update.teacher == Denoiser(guidance=3.0)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_teachers_as_they_are_typed():
     ],
 )
 def test_classes_without_a_teacher_or_that_the_model_has_not_are_refused_before_the_run(asked, labels, said):
-    typed = f"[Teacher(policy=Denoiser(), labels=[0, 1]), Teacher(policy=Denoiser(guidance=3), labels={labels})]"
+    typed = f"[Teacher(policy=Denoiser(), labels=[0, 1]), Teacher(policy=Denoiser(batch=32), labels={labels})]"
     keys = {"update.teachers": config.Text(typed)} | ({} if asked is None else {"tasks.labels": config.Text(asked)})
     if not said:
         recipes.load("diffusion_opd", keys)
