@@ -232,8 +232,8 @@ class Episode:
 
     def __post_init__(self) -> None:
         assert self.rows, "an episode holds at least one row"
-        for row in self.rows:
-            assert (row.task.id, row.sample, row.score) == (self.task.id, self.sample, self.score), "several episodes"
+        own = {(row.task.id, row.sample, row.score) for row in self.rows}
+        assert len(own) == 1, "rows of several episodes"
 
     @classmethod
     def of(cls, rollout: Rollout) -> Episode:

@@ -298,3 +298,17 @@ def test_a_printed_config_names_every_file_from_here_and_is_read_again(place, ca
     (place / "again.yaml").write_text(text)
     assert cli.main(["train", "again.yaml", "--print-config"]) == 0
     assert "own.py:Missing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("frozen", "asked"), [(0, 1), (7, 0)])
+def test_modules_are_left_out_of_collections_once_before_a_run_begins(frozen, asked, tmp_path, monkeypatch):
+    import gc
+
+    from gimbal import api
+
+    calls = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: frozen)
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
+    monkeypatch.setattr(api, "launch", lambda *a, **k: calls.append("launch"))
+    assert cli.main(["train", "demo", "steps=1", "--runs", str(tmp_path)]) == 0
+    assert calls == ["freeze"] * asked + ["launch"]

@@ -1,11 +1,13 @@
 """Models of each family, by name or directory, where a command takes one."""
 
+import re
 import shutil
 
 import pytest
 import torch
 
 from gimbal import api, recipes
+from gimbal.cli import main
 from gimbal.config.parts import Text
 from gimbal.engines.base import Request, drained
 from gimbal.policies.masked import MaskedLM
@@ -91,3 +93,38 @@ def test_the_line_before_a_run_counts_choices_of_cells_as_decisions():
             engine.submit(Request(group=0, task=run.tasks[0], sample=sample, sampling=run.sampling, seed=0))
         lengths = [one.rollout.length for one in drained(engine).values()]
     assert 16 < max(lengths) <= 32
+
+
+TYPED = [
+    (["flow_grpo", "policy.guidance=3"], r"policy.guidance=3 pulls towards the class .*set policy.guidance=1"),
+    (["flow_grpo", "policy.guidance=1e30"], r"policy.guidance is 1e\+30; it must be from -100 to 100"),
+    (["dance_grpo", "sampling.window=50"], r"sampling.window is 50, .*set sampling.window=9, or 0"),
+    (["ddpo", "sampling.max_length=2000"], r"trained on 1000 noise levels .*sampling.max_length=1000 or less"),
+    (
+        ["flow_grpo", "reward=mine.py:texts"],
+        r"reward texts scores texts .*the picture is rollout.decisions.sample_ND\[0\]",
+    ),
+    (
+        ["shapes", "policy.model=gimbal-digits-ddim"],
+        r"labels asks for class 1\d, and gimbal-digits-ddim has classes 0 to 9: set",
+    ),
+    (
+        ["shapes", "rewards=[DigitClass()]"],
+        r"rewards of digits look at samples of 8x8 pixels .*768 numbers: set reward=",
+    ),
+    (["shapes", 'rewards=[ShapeAttributes(only=["color"])]'], r"only.*(shape, colour, size|'shape', 'colour')"),
+    (["diffusion_nft", "sampling.max_length=4", "update.draws=8"], r"set update.draws=4, or sampling.max_length=8"),
+]
+
+
+@pytest.mark.parametrize(("typed", "said"), TYPED, ids=[" ".join(typed) for typed, _ in TYPED])
+def test_what_means_nothing_to_pictures_is_refused_as_it_is_typed(typed, said, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("diffusers", reason="diffusers is not installed: pip install -e '.[denoising]'")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "def texts(prompts, completions, **columns):\n    return [0.0 for _ in completions]\n"
+    )
+    assert main(["train", *typed]) == 2
+    told = capsys.readouterr().err
+    assert re.search(said, " ".join(told.split())), told
+    assert "Traceback" not in told and not list(tmp_path.glob("runs/*"))

@@ -160,5 +160,5 @@ def test_rows_of_one_episode_share_its_score_and_count_once():
     scored = group.keep([group.rollouts[1], made.rollout(sample=1, text="b", score=0.5)])
     assert [row.text for row in group.rollouts] == ["b", ""] and len(group.rows) == 3
     assert [row.score for row in scored.rows] == [None, 0.5, 0.5] and scored.score_G.tolist() == [0.0, 0.5]
-    with pytest.raises(AssertionError, match="several episodes"):
+    with pytest.raises(AssertionError, match="rows of several episodes"):
         Episode(rows=(first, made.rollout(sample=2)))

@@ -195,8 +195,8 @@ def test_control_and_denoising():
     faster = {row["case"].removesuffix(", speed"): f"{row['sb3_by_gimbal']:.2f}" for row in RECORDS["control"]["speed"]}
     assert not lacking(
         "docs/control.md",
-        f"{faster['sac']} times as many environment steps with SAC, {faster['td3']} with TD3, {faster['dqn']} with DQN and "
-        f"{faster['ppo_pendulum']} with PPO",
+        f"{faster['sac']} times as many environment steps per CPU second with SAC, {faster['td3']} with TD3, "
+        f"{faster['dqn']} with DQN and {faster['ppo_pendulum']} with PPO",
     )
     runs = campaign.load(fours.RECORD)
     first = {run["arm"]: run for run in runs if run["seed"] == 0}

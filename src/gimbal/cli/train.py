@@ -180,8 +180,9 @@ def _train(arguments: Arguments) -> int:
         return train_seeds(run, recipe, stem, runs, numbers(text), jobs, rest, start.notices)
     elif (directory := api.place(start, name, runs)) is not None:
         # What there is by now are modules, and full collections would walk them all, in up to a fifth of a step of small rollouts.
-        # Not in the library: what a user's own process holds would never be collected.
-        gc.freeze()
+        # Once, and not in the library: what a process of the user's own holds would never be collected.
+        if not gc.get_freeze_count():
+            gc.freeze()
         try:
             api.launch(start, directory, track=track, header=True)
         except KeyboardInterrupt:

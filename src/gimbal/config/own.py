@@ -6,7 +6,7 @@ import inspect
 import re
 import sysconfig
 from abc import ABC
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType, FunctionType
@@ -117,6 +117,12 @@ def told(value: Any) -> str:
         return f"a {type(value).__name__} of shape {list(value.shape)}"
     text = repr(value)
     return text if len(text) <= MOST_TOLD // 4 else f"a {type(value).__name__}"
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """The first of these names, and how many more there are."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
 
 
 def is_own(file: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gimbal.composition import AbstractPart, Advice, Composition, Refusal, Verdict
-from gimbal.environments.conditions import Conditions
+from gimbal.environments.conditions import Conditions, listed
 from gimbal.nested import walk
 from gimbal.policies.denoiser import Denoiser
 from gimbal.policies.paths import NO_LABEL
@@ -101,11 +101,6 @@ class RealSamples(AbstractPart):
         if own == shape or (self.file == DIGITS and sample_KD[0].numel() == np.prod(shape)):
             return ""
         return f"the samples of {self.file} have the shape {(1, 8, 8) if self.file == DIGITS else own}, and the policy's {shape}"
-
-
-def listed(labels: Iterable[int]) -> str:
-    """As they are typed."""
-    return f"[{','.join(map(str, sorted(labels)))}]"
 
 
 @cache

@@ -16,7 +16,7 @@ from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.engines.base import DRAW, FORK, AbstractEngineSpec, Request, check_slots
 from gimbal.engines.precision import Precision
 from gimbal.engines.stepwise import AbstractStepwise
-from gimbal.environments.conditions import Conditions
+from gimbal.environments.conditions import Conditions, listed
 from gimbal.nested import walk
 from gimbal.ops import philox
 from gimbal.policies.base import AbstractPolicy
@@ -275,7 +275,7 @@ class Denoising(AbstractEngineSpec):
             if not isinstance(tasks, Conditions):
                 continue
             known = [label for label in tasks.labels if label < policy.classes] or [*range(min(policy.classes, FEW))]
-            way = f"{place}.labels=[{','.join(map(str, known))}]"
+            way = f"{place}.labels={listed(known)}"
             if why := policy.unknown(tasks.labels):
                 wrong[f"{place}.labels asks for {why}"] = way
             elif not tasks.labels and policy.only_by_class:

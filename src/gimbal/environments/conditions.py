@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gimbal.environments.base import AbstractGenerated
@@ -36,3 +37,8 @@ class Conditions(AbstractGenerated):
             source="conditions",
             columns={} if label is None else {"label": label},
         )
+
+
+def listed(labels: Iterable[int]) -> str:
+    """Classes as they are typed."""
+    return f"[{','.join(map(str, sorted(labels)))}]"

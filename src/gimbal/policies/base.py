@@ -88,7 +88,8 @@ class Family:
     right, of a length the policy chooses; else an episode has a return and the environment sets its length. ``densities``: its
     log-probabilities are of densities, whose differences have no scale. ``likelihoods``: it has log-probabilities; else what stands
     in their place shows only whose weights drew a decision. ``sampling``: the record of how they are sampled.
-    ``earns``: the user's word for what a rollout earns.
+    ``earns``: the user's word for what a rollout earns. ``pays``: without a reward, rollouts have a score all the same, their
+    environment's.
     """
 
     unit: str
@@ -97,6 +98,7 @@ class Family:
     densities: bool = False
     likelihoods: bool = True
     earns: str = "return"
+    pays: bool = True
 
 
 class AbstractPolicySpec(AbstractPart, ABC):

@@ -251,9 +251,8 @@ class DenoiserPolicy(AbstractPolicy):
             if any(".lora_" in name for name, _ in self.model.named_parameters()):
                 save_adapter(self.model, directory)
                 network = type(self.model).from_config(self.model.config)
-                nn.Module.to(
-                    network, self.model.dtype
-                )  # diffusers' own warns of what it keeps in float32 while it loads
+                # diffusers' own method warns of what it keeps in float32 while it loads.
+                nn.Module.to(network, self.model.dtype)
                 network.load_state_dict(merged(self.model))
             diffusers.write(network, self._parts, directory, self._origin)
 
@@ -301,7 +300,7 @@ class Denoiser(AbstractPolicySpec):
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
         sampling = whole.run.sampling
-        told = self._told()
+        told = self._told
         saved = told.jumps
         if (self.jumps or saved) and isinstance(sampling, PathSampling) and sampling.sampler != ODE:
             other = f"a model other than {self.model}, which was saved with it" if saved else "policy.jumps=false"
@@ -355,42 +354,37 @@ class Denoiser(AbstractPolicySpec):
     @property
     def sees_history(self) -> bool:
         """Whether its network sees the block before: as set, or as the model was saved."""
-        return self.history or self._told().history
+        return self.history or self._told.history
 
     @property
     def only_by_class(self) -> bool:
         """Whether its network draws only samples of a class that is named."""
-        try:
-            config = diffusers.described(Path(self.path))[1]
-        except (OSError, ValueError):  # check_files says so
-            return False
-        return diffusers.CLASSES not in config and diffusers.classes(config) > 0
+        return diffusers.CLASSES not in self._config and self.classes > 0
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Of what its network draws: channels, height, width; () if that cannot be read yet."""
-        try:
-            config = diffusers.described(Path(self.path))[1]
-        except (OSError, ValueError):  # check_files says so
-            return ()
-        size = config.get("sample_size")
+        size = self._config.get("sample_size")
         sides = [size, size] if isinstance(size, int) else size or []
-        return (diffusers.told(config).channels, *sides) if sides else ()
+        return (self._told.channels, *sides) if sides else ()
 
     @property
     def classes(self) -> int:
         """How many its network was trained on; 0 if it cannot be read yet."""
-        try:
-            return diffusers.classes(diffusers.described(Path(self.path))[1])
-        except (OSError, ValueError):  # check_files says so
-            return 0
+        return diffusers.classes(self._config)
 
+    @property
     def _told(self) -> diffusers.Told:
         """What the model was saved with."""
+        return diffusers.told(self._config) if self._config else diffusers.Told(channels=0)
+
+    @property
+    def _config(self) -> dict[str, Any]:
+        """What is saved of its network; {} if it cannot be read, as check_files says."""
         try:
-            return diffusers.told(diffusers.described(Path(self.path))[1])
-        except (OSError, ValueError):  # what is wrong with its files is said elsewhere
-            return diffusers.Told(channels=0)
+            return diffusers.described(Path(self.path))[1]
+        except (OSError, ValueError):
+            return {}
 
     def load(self, seed: int = 0) -> DenoiserPolicy:
         parts = diffusers.read(self.path, seed if self.fresh else None)
@@ -419,10 +413,9 @@ class Denoiser(AbstractPolicySpec):
 
     def unknown(self, labels: Iterable[int]) -> str:
         """The classes that its network lacks, in words; "" if there are none, or if it cannot be read yet."""
-        try:
-            classes = diffusers.classes(diffusers.described(Path(self.path))[1])
-        except (OSError, ValueError):  # check_files says so
+        if not self._config:
             return ""
+        classes = self.classes
         beyond = sorted({label for label in labels if label >= classes})
         names = f"classes 0 to {classes - 1}" if classes else "no classes"
         return f"class {beyond[0]}, and {self.model} has {names}" if beyond else ""

@@ -16,8 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gimbal.config.own import out_of_memory
-from gimbal.policies.loading import some
+from gimbal.config.own import out_of_memory, some
 from gimbal.policies.samplers import wide
 
 DIGITS, DIFFUSED, STREAM, SHOWN, SHAPES, RING = (
@@ -192,6 +191,19 @@ def check_weights(directory: Path) -> None:
                 raise ValueError(
                     f"{file} is cut off or damaged ({why}): copy it once more, from where it came"
                 ) from error
+
+
+def not_diffused(path: str) -> None:
+    """Refuse a directory as diffusers saves it where a model of text is wanted, with a recipe that trains such a model."""
+    try:
+        place, said = described(Path(path))[0], scheduled(Path(path))
+    except (OSError, ValueError):  # it is none, or damaged
+        return
+    recipe = "flow_grpo" if said.get("_class_name") == FLOW else "ddpo"
+    raise ValueError(
+        f"{path} is a flow or diffusion model ({place}/ and {SCHEDULER}/), which needs a recipe of its family: gimbal train {recipe} "
+        f"policy.model={path}"
+    )
 
 
 def _sensible(file: Path, limits: Mapping[str, tuple[Callable[[Any], bool], str]]) -> dict[str, Any]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from gimbal.config.own import out_of_memory
+from gimbal.config.own import out_of_memory, some
+from gimbal.policies.diffusers import not_diffused
 from gimbal.policies.images import TYPES
 from gimbal.policies.lora import base_of, whole_model
 
@@ -112,19 +113,6 @@ def _processor(path: str) -> Any:
     return AutoProcessor.from_pretrained(path)
 
 
-def not_diffused(path: str) -> None:
-    """Refuse a directory as diffusers saves it, with a recipe that trains such a model."""
-    local = Path(path)
-    said = local / "scheduler" / "scheduler_config.json"
-    network = next((name for name in ("transformer", "unet") if (local / name / "config.json").is_file()), "")
-    if network and said.is_file():
-        recipe = "flow_grpo" if "FlowMatch" in said.read_text(encoding="utf-8", errors="replace") else "ddpo"
-        raise ValueError(
-            f"{path} is a flow or diffusion model ({network}/ and scheduler/), which needs a recipe of its family: gimbal train "
-            f"{recipe} policy.model={path}"
-        )
-
-
 def check_files(path: str, ours: str = TINY) -> None:
     """Refuse a name that cannot be a model, as far as that is known without network access or reading weights. ``ours``: the
     package's model of its kind."""
@@ -185,8 +173,3 @@ def unfit(found: Mapping[str, Any]) -> str:
         "another shape": some(sorted(shapes)),
     }
     return "; ".join(f"{what} {names}" for what, names in said.items() if names)
-
-
-def some(names: Sequence[str], most: int = 3) -> str:
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest

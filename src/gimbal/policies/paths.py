@@ -203,4 +203,4 @@ class PathSampling(AbstractSampling):
         return range(self.first, min(last, steps - 1))
 
 
-PATHS = Family(unit="denoising_steps", sampling=PathSampling, densities=True, earns="score")
+PATHS = Family(unit="denoising_steps", sampling=PathSampling, densities=True, earns="score", pays=False)

@@ -23,8 +23,8 @@ from gimbal.environments.reasoning import ReasoningGym
 from gimbal.environments.split import Split, parted
 from gimbal.policies.control import StepSampling
 from gimbal.policies.denoiser import Denoiser
+from gimbal.policies.diffusers import not_diffused
 from gimbal.policies.greedy import Greedy
-from gimbal.policies.loading import not_diffused
 from gimbal.policies.token import CausalLM
 from gimbal.recipes.sizes import sized
 from gimbal.rewards.base import AbstractReward

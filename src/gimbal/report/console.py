@@ -26,11 +26,7 @@ WRITTEN = (("loss", "loss", "{:.3f}"), ("pair/accuracy", "accuracy", "{:.3f}"))
 TEACHER = "distillation/kl"  # shown of a run that a teacher grades; without a reward it has no other figure
 UNSCORED = ("loss", "loss", "{:.3g}")
 SHOWN = (
-    (
-        "matching/apart",
-        "apart from the teacher",
-        "{:.3f}",
-    ),  # how far its samples are from what the teacher makes of them
+    ("matching/apart", "apart from the teacher", "{:.3f}"),  # its samples, from what the teacher makes of them
     (TEACHER, "KL to the teacher", "{:.3f}"),
     ("cost/step", "cost a step", "{:.3f}"),  # of environments whose costs have a price
     ("entropy/mean", "entropy", "{:.3f}"),

@@ -22,8 +22,8 @@ from gimbal.report.record import FAMILIES, RETURN, SAMPLES, TOKENS, WORTH, Chang
 
 NOTHING = "nothing wrong"
 TEXT, MADE = (TOKENS,), (SAMPLES,)
-STOP, STUCK = "stopped by an error", "cannot be resumed"
-ENDS = (STOP, STUCK)  # what ended it, or keeps it from going on, explains nothing that was learned
+STUCK = "cannot be resumed"
+ENDS = (failures.STOP, STUCK)  # what ended it, or keeps it from going on, explains nothing that was learned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +144,7 @@ def diagnose(directory: Path, *, unfinished: str = "", fault: str = "") -> Diagn
     if not fault:
         return replace(found, unfinished=unfinished)
     lasting = Sign(name=STUCK, evidence=fault, experiment=record.again())
-    first = sum(sign.name in (STOP, "damaged") for sign in found.causes)
+    first = sum(sign.name in (failures.STOP, "damaged") for sign in found.causes)
     causes = (*found.causes[:first], lasting, *found.causes[first:])
     return replace(found, unfinished=unfinished, causes=causes)
 
@@ -166,7 +166,7 @@ def diagnosis_of(record: Record) -> Diagnosis:
             explained = explained or not rule.always
     if record.flat and (explained or _long(record)):
         fallen = [_nothing_learned(record)]
-    ending = failures.ENDINGS.get(record.stopped["error"], STOP) if record.stopped is not None else ""
+    ending = failures.ENDINGS.get(record.stopped["error"], failures.STOP) if record.stopped is not None else ""
     causes = tuple(sorted(named.values(), key=lambda sign: sign.name != ending))
     return Diagnosis(
         run=str(record.directory),

@@ -31,11 +31,9 @@ LOST = 0.25  # share of steps undone: the run then learns from at most three qua
 SEVERAL = 4  # steps from which equal scores in all groups are no accident
 DESIGNED = ("drops/hinted", "drops/profile")  # groups that a method samples in order to drop them
 GROUPS = 8  # the same for groups in the second half: two rollouts have equal scores in half of all cases
-ENDINGS = {
-    "NotDelivered": "no delivery",
-    "NotFinite": "not finite",
-    "Starved": "filter starvation",
-}  # errors that a rule explains
+STOP = "stopped by an error"
+# Errors that a rule explains.
+ENDINGS = {"NotDelivered": "no delivery", "NotFinite": "not finite", "Starved": "filter starvation"}
 STRAYS = 3.0  # standard errors by which a mean of signed log-ratios must differ from 0
 
 
@@ -298,7 +296,7 @@ def stopped(record: Record) -> Sign | None:
         return None
     step = record.stopped["step"]
     return Sign(
-        name="stopped by an error",
+        name=STOP,
         evidence=f"{f'after step {step}' if step else 'in the first step'}: {record.stopped['sentence']}",
         experiment=f"fix this, then gimbal train --resume {shlex.quote(str(record.directory))}",
     )

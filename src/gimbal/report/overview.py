@@ -27,9 +27,8 @@ def describe(runs: Sequence[RunOnDisk]) -> tuple[list[dict[str, Any]], list[str]
     if all of them ended with the same, else that of training.
     """
     records = [Record(run.directory) for run in runs]
-    shown = [
-        {name: values for name, values in run.metrics.items() if not (solving(name) and graded(runs))} for run in runs
-    ]
+    only_scores = graded(runs)
+    shown = [{name: x for name, x in run.metrics.items() if not (only_scores and solving(name))} for run in runs]
     both = list(zip(runs, shown, records, strict=True))
     figures = [learned(run.summary, metrics, record.learned, recorded=record.offline) for run, metrics, record in both]
     if len({figure["figure"] for figure in figures}) > 1:

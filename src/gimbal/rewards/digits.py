@@ -52,18 +52,18 @@ def _linear() -> tuple[Float[Tensor, "10 64"], Float[Tensor, " 10"]]:
 
 def images(flat_KD: Float[Tensor, "K D"]) -> Float[Tensor, "K 64"]:
     """The same samples, those of fewer pixels enlarged. ValueError where they are of another size."""
-    side = math.isqrt(flat_KD.shape[1])
-    if side * side == flat_KD.shape[1] and 0 < side < SIDE and SIDE % side == 0:
-        small_KHW = flat_KD.reshape(-1, side, side)
-        return small_KHW.repeat_interleave(SIDE // side, 1).repeat_interleave(SIDE // side, 2).flatten(1)
     if why := misfit(flat_KD.shape[1]):
         raise ValueError(why)
-    return flat_KD
+    side = math.isqrt(flat_KD.shape[1])
+    if side == SIDE:
+        return flat_KD
+    small_KHW = flat_KD.reshape(-1, side, side)
+    return small_KHW.repeat_interleave(SIDE // side, 1).repeat_interleave(SIDE // side, 2).flatten(1)
 
 
 def misfit(numbers: int) -> str:
     """Why samples of so many numbers are no digits, and what to set; "" if they may be."""
-    if numbers in (1, 4, 16, SIDE * SIDE):
+    if numbers in (1, 4, 16, SIDE * SIDE):  # fewer pixels are enlarged
         return ""
     return f"rewards of digits look at samples of 8x8 pixels in one channel, and these have {numbers} numbers: {OTHER}"
 
@@ -82,8 +82,15 @@ def _classes(wanted: Tensor, name: str) -> None:
         )
 
 
+class AbstractDigitReward(AbstractSampleReward):
+    """Looks at digits."""
+
+    def misfit(self, numbers: int) -> str:
+        return misfit(numbers)
+
+
 @dataclass(frozen=True, kw_only=True)
-class DigitClass(AbstractSampleReward):
+class DigitClass(AbstractDigitReward):
     """How much a sample looks like the digit ``wanted``; -1 asks for the class of its task (column ``label``).
 
     ``by`` "linear" is a softmax trained on the even rows: ``scale`` "log" is log p, "probability" p, "hit" 1 where no other class is
@@ -116,9 +123,6 @@ class DigitClass(AbstractSampleReward):
             "a hit is 0 or 1, which hardly any change of a sample changes: set scale=log" if self.scale == "hit" else ""
         )
 
-    def misfit(self, numbers: int) -> str:
-        return misfit(numbers)
-
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         x_ND = images(x_ND)
         wanted_N1 = (label_N if self.wanted < 0 else torch.full_like(label_N, self.wanted))[:, None]
@@ -138,7 +142,7 @@ class DigitClass(AbstractSampleReward):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DigitDistance(AbstractSampleReward):
+class DigitDistance(AbstractDigitReward):
     """How far a sample is from the nearest real digit (Euclidean, pixels from -1 to 1): a measure, not a goal, so its weight is 0.
 
     Over many samples it reports ``distance``, the mean; and ``coverage``, the share of the real digits ``wanted`` (-1: all) that have a
@@ -153,9 +157,6 @@ class DigitDistance(AbstractSampleReward):
     @property
     def decides(self) -> bool:
         return False
-
-    def misfit(self, numbers: int) -> str:
-        return misfit(numbers)
 
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         return torch.cdist(images(x_ND), digits()[0].to(x_ND.device)).amin(-1)
@@ -173,7 +174,7 @@ class DigitDistance(AbstractSampleReward):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DigitLikeness(AbstractSampleReward):
+class DigitLikeness(AbstractDigitReward):
     """How near a sample is to a real digit ``wanted`` in half of the data; ``rows`` selects the half, "even" or "odd". ``wanted`` -1
     asks for the class of its task (column ``label``).
 
@@ -201,9 +202,6 @@ class DigitLikeness(AbstractSampleReward):
             if self.scale == "real"
             else ""
         )
-
-    def misfit(self, numbers: int) -> str:
-        return misfit(numbers)
 
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         x_ND = self._coarse(images(x_ND))

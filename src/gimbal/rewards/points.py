@@ -68,8 +68,15 @@ def misfit(numbers: int) -> str:
     return f"rewards of points look at samples of two numbers (policy.model=gimbal-ring), and these have {numbers}: {OTHER}"
 
 
+class AbstractPointReward(AbstractSampleReward):
+    """Looks at points."""
+
+    def misfit(self, numbers: int) -> str:
+        return misfit(numbers)
+
+
 @dataclass(frozen=True, kw_only=True)
-class ModeNearness(AbstractSampleReward):
+class ModeNearness(AbstractPointReward):
     """How near a point is to one of the wanted modes: R(x) = max_m worth_m exp(-|x - c_m|^2 / (2 * 0.5^2)) over ``modes``.
 
     ``hole`` is an error of the reward, away from all data: it adds hole exp(-|x - (2, 2)|^2 / (2 * 0.6^2)), so that with 1.5 the
@@ -98,9 +105,6 @@ class ModeNearness(AbstractSampleReward):
     def decides(self) -> bool:
         return False
 
-    def misfit(self, numbers: int) -> str:
-        return misfit(numbers)
-
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         x_N2 = points(x_ND)
         place_M2 = mixture(self.of).place_M2[list(self.modes)].to(x_N2)
@@ -110,7 +114,7 @@ class ModeNearness(AbstractSampleReward):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PointDensity(AbstractSampleReward):
+class PointDensity(AbstractPointReward):
     """The log-density of the data at a point, in nats: a measure, not a goal, so its weight is 0. The ring's own samples
     have a mean of -2.6.
 
@@ -129,9 +133,6 @@ class PointDensity(AbstractSampleReward):
     @property
     def decides(self) -> bool:
         return False
-
-    def misfit(self, numbers: int) -> str:
-        return misfit(numbers)
 
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         return mixture(self.of).log_density(points(x_ND))

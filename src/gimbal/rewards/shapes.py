@@ -81,8 +81,15 @@ def read(x_ND: Float[Tensor, "N D"]) -> tuple[Float[Tensor, " N"], Int[Tensor, "
     return apart_N, class_K[nearest_N]
 
 
+class AbstractShapeReward(AbstractSampleReward):
+    """Looks at pictures of shapes."""
+
+    def misfit(self, numbers: int) -> str:
+        return misfit(numbers)
+
+
 @dataclass(frozen=True, kw_only=True)
-class ShapeAttributes(AbstractSampleReward):
+class ShapeAttributes(AbstractShapeReward):
     """Whether a picture has the attributes asked for: shape, colour and size of the nearest drawing, against the class of the task
     (column ``label``), or against ``wanted``.
 
@@ -110,9 +117,6 @@ class ShapeAttributes(AbstractSampleReward):
     def flat(self) -> str:
         return "it counts attributes, which hardly any change of a sample changes: use an update that reads its values"
 
-    def misfit(self, numbers: int) -> str:
-        return misfit(numbers)
-
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         wanted_N = label_N if self.wanted < 0 else torch.full_like(label_N, self.wanted)
         if ((wanted_N < 0) | (wanted_N >= COUNT)).any():
@@ -126,7 +130,7 @@ class ShapeAttributes(AbstractSampleReward):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShapeDistance(AbstractSampleReward):
+class ShapeDistance(AbstractShapeReward):
     """How far a picture is from the nearest of all drawings (Euclidean, pixels from -1 to 1), reported as ``distance``: a measure, so
     its weight is 0; with a weight below 0 pictures are paid for being clean.
 
@@ -139,9 +143,6 @@ class ShapeDistance(AbstractSampleReward):
     @property
     def decides(self) -> bool:
         return False
-
-    def misfit(self, numbers: int) -> str:
-        return misfit(numbers)
 
     def of_samples(self, x_ND: Float[Tensor, "N D"], label_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         return read(x_ND)[0]

@@ -21,7 +21,6 @@ from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.learning.weight_sync.receipts import running
 from gimbal.ops.estimators import pass_at_k
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.paths import PathSampling
 from gimbal.policies.token import Sampling
 from gimbal.records import AbstractSampling, Drop, Episode, Group, Rollout
 from gimbal.report.metrics import passed
@@ -129,7 +128,8 @@ def evaluate_held_out(
         opened.enter_context(running(engine, source, version))
         if engine.form is None or not engine.form.held:  # it cannot show what it samples with, so it must say it
             DeliveryProof(source, canary(run, engine, held_out.tasks))(engine, version)
-        return evaluate(engine, held_out.tasks, rewards, run.evaluated_by, samples=held_out.samples, seed=run.seed)
+        paid, samples = bool(rewards) or run.policy.family.pays, held_out.samples
+        return evaluate(engine, held_out.tasks, rewards, run.evaluated_by, samples=samples, seed=run.seed, paid=paid)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,8 +218,9 @@ def evaluate(
     *,
     samples: int,
     seed: int,
+    paid: bool = True,
 ) -> EvalResult:
-    """Sample ``samples`` rollouts and one greedy one for every task with a freshly loaded engine, and score them.
+    """Sample ``samples`` rollouts and one greedy one for every task with a freshly loaded engine, and score them, unless nothing pays.
 
     Rewards that go by the rest of a group are left out (``measured``); of others that only measure beside them, the first counts.
     """
@@ -249,7 +250,6 @@ def evaluate(
         for way in (0, 1)
     )
     greedy = [one for each in greedily for one in each]
-    unpaid = not asked and isinstance(sampling, PathSampling)  # only rewards score a picture: a 0 would say nothing
     # Of each task by itself: one whose samples failed more often must not count less.
     score_T = [float(np.mean([value for value, _ in values])) for values in sampled if values]
     judged = decided(rewards)
@@ -257,13 +257,13 @@ def evaluate(
     counts = [(len(values), sum(passes for _, passes in values)) for values in sampled]
     pass_at = {k: _mean([pass_at_k(n, c, k) for n, c in counts if n >= k]) for k in ks}
     ballots = [[(_answer(one, asked), passed(one)) for one in kept.get(2 * i, ())] for i in range(len(tasks))]
-    spread = not rewards and not unpaid and len(score_T) > 1
+    spread = not rewards and paid and len(score_T) > 1
     by_source, by_greedy = (_by_source(tasks, each, judged=judged) for each in (sampled, greedily))
     kinds = {"pass@1": by_source, "greedy": by_greedy} if pass_at else {"score": by_source, "greedy_score": by_greedy}
     return EvalResult(
         tasks=len(tasks),
-        score=math.nan if unpaid else _mean(score_T),
-        greedy_score=math.nan if unpaid else _mean([value for value, _ in greedy]),
+        score=_mean(score_T) if paid else math.nan,
+        greedy_score=_mean([value for value, _ in greedy]) if paid else math.nan,
         length=_mean([one.length for index, found in arrived.items() if index % 2 == 0 for one in found]),
         pass_at=pass_at,
         vote_at=voted(ballots, [k for k in ks if k > 1]),

@@ -20,7 +20,6 @@ from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient
 from gimbal.learning.weight_sync.base import AbstractWeightSyncSpec
 from gimbal.learning.weight_sync.memory import Direct
 from gimbal.policies.base import AbstractPolicySpec
-from gimbal.policies.paths import PathSampling
 from gimbal.policies.token import Sampling
 from gimbal.records import AbstractSampling
 from gimbal.rewards.base import AbstractReward
@@ -178,12 +177,12 @@ class AbstractRun(ABC):
     @property
     def paid(self) -> bool:
         """Whether something gives rollouts a score: a reward, or the environment, which pays for no picture."""
-        return bool(self.rewards) or not isinstance(self.sampling, PathSampling)
+        return bool(self.rewards) or self.policy.family.pays
 
     @property
     def sized(self) -> bool:
         """Whether a rollout has a length of its own, which says something of it: pictures take as many steps as they are given."""
-        return self.policy.family.judged or (bool(self.rewards) and not isinstance(self.sampling, PathSampling))
+        return self.policy.family.judged or (bool(self.rewards) and self.policy.family.pays)
 
     @property
     @abstractmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gimbal.composition import FORWARD, Composition, Refusal, Verdict
-from gimbal.environments.conditions import Conditions
+from gimbal.environments.conditions import Conditions, listed
 from gimbal.learning.updates.base import POLICY, AbstractUpdate, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.forward_process import acting, paths
 from gimbal.policies.denoiser import Denoiser, DenoiserPolicy, alike
@@ -81,11 +81,11 @@ class PathDistillation(AbstractUpdate):
         if not tasks.labels:
             yield Refusal(
                 f"tasks asks for no class, and the teachers of PathDistillation teach only {sorted(taught)}: set tasks.labels="
-                f"{_listed(taught)}, or leave the labels of one in update.teachers out"
+                f"{listed(taught)}, or leave the labels of one in update.teachers out"
             )
         elif untaught := sorted(set(tasks.labels) - taught):
             yield Refusal(
-                f"tasks asks for class {untaught[0]}, which has no teacher in update.teachers: set tasks.labels={_listed(taught)}, add "
+                f"tasks asks for class {untaught[0]}, which has no teacher in update.teachers: set tasks.labels={listed(taught)}, add "
                 f"{untaught[0]} to the labels of a teacher, or leave its labels out"
             )
 
@@ -146,11 +146,6 @@ def stepped(
         decisions.sampler,
     )
     return mean_KD, torch.ones_like(std_K) if decisions.sampler == ODE else std_K
-
-
-def _listed(labels: Iterable[int]) -> str:
-    """As it is typed."""
-    return f"[{','.join(map(str, sorted(labels)))}]"
 
 
 def _name(place: int) -> str:

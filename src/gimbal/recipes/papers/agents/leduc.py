@@ -15,12 +15,12 @@ GAME = "leduc_poker(suit_isomorphism=True)"
 
 
 def leduc() -> Run:
-    """Self-play on Leduc poker: the recipe kuhn with a small model that tells cards apart, a stronger pull and a faster reference.
+    """Self-play on Leduc poker: the recipe kuhn with a small model that tells cards apart, and a stronger pull.
 
     The game is OpenSpiel's with cards of one rank alike, which are worth the same: 288 states instead of 936. Starts from
-    gimbal-tiny-leduc, which plays legal actions at random. A reference that follows four times as fast lets the pull fade too early:
-    NashConv falls below 1 and rises to 2 again, even on exact gradients (docs/log.md). Model and settings are ours. How near it comes
-    to an equilibrium is in claims/README.md (the uniform policy has a NashConv of 4.747). Needs the extra `games`.
+    gimbal-tiny-leduc, which plays legal actions at random. With a reference that follows four times as fast, NashConv falls below 1 and
+    rises to 2 again, even on exact gradients (docs/log.md). Model and settings are ours. How near it comes to an equilibrium is in
+    claims/README.md (the uniform policy has a NashConv of 4.747). Needs the extra `games`.
     """
     run = kuhn()
     return replace(
