@@ -7,8 +7,8 @@ without exploration. Beside it, on the same seeds and episodes, the same policy 
 **Rule.** The goal is reached if the median of the five returns is at least -200; the worst is reported beside it. A run has at most
 180 seconds of the processor, evaluation included.
 
-**Twice the updates.** The same with ``store.update_to_data=4``, 3,600 updates, written down after the worst seed above was known (-573).
-Rule: it is enough for every seed if the worst of the same five is at least -200, too, in 180 seconds.
+**Twice the updates** (*twice*). The same with ``store.update_to_data=4``, 3,600 updates, written down after the worst seed above was
+known (-573). Rule: it is enough for every seed if the worst of the same five is at least -200, too, in 180 seconds.
 
 **Ranking.** Six policies are the same run of ``sac`` (seed 100) after 0, 600, 1,200, 1,800, 2,400 and 3,000 steps of the
 environment, at their modes. For each of five seeds a world learns from ten episodes of 200 steps each of random actions, held for four
