@@ -10,11 +10,14 @@ import campaign
 import skills
 import tuned_page
 
+from gimbal.advantages.estimators.group_normalized import GroupNormalized
+
 
 def test_one_thing_at_a_time_differs_between_arms_of_skills():
-    both, within, blind = (skills.run_of(arm, 1e-3, 3) for arm in skills.TUNED.arms)
+    both, within, blind, episode = (skills.run_of(arm, 1e-3, 3) for arm in skills.TUNED.arms)
     assert both == replace(within, advantage=both.advantage) and within.advantage == replace(both.advantage, across=0.0)
     assert both == replace(blind, workflow=both.workflow) and "{score}" not in blind.workflow.past
+    assert both == replace(episode, advantage=both.advantage) and isinstance(episode.advantage, GroupNormalized)
     assert blind.workflow == replace(both.workflow, past=blind.workflow.past)
 
 
@@ -28,10 +31,10 @@ def test_the_verdict_on_skills_follows_the_rule():
         ]
         return [dict(zip(("arm", "rate", "seed", "third"), row, strict=True)) for row in rows]
 
-    told = tuned_page.rule(skills, runs(both=0.2, within=0.2))
-    assert told.count("| yes |") == 1 and told.count("| undecided |") == 1
+    told = tuned_page.rule(skills, runs(both=0.2, within=0.2, episode=0.2))
+    assert told.count("| yes |") == 1 and told.count("| undecided |") == 2
     assert "seeds are missing" in tuned_page.rule(skills, runs(both=0.2)[:-1])
-    assert [len(part) for part in skills.TUNED.left([])] == [6, 0]
+    assert [len(part) for part in skills.TUNED.left([])] == [8, 0]
 
 
 def test_the_record_of_skills_is_whole():
