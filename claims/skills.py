@@ -31,15 +31,20 @@ seed 100, 50 steps) went to .32, .53 and .52. None of these is in the record.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import campaign
+from jaxtyping import Float
+from torch import Tensor
 
 from gimbal import recipes
+from gimbal.advantages.base import AbstractAdvantage
 from gimbal.advantages.estimators.group_normalized import GroupNormalized
 from gimbal.advantages.estimators.revision_normalized import RevisionNormalized
+from gimbal.records import TrainBatch
 from gimbal.runtime.local import Trainer
 from gimbal.runtime.run import Run
 from gimbal.workflows.skill_evolution import SkillEvolution
@@ -58,6 +63,19 @@ NAMES = ("first", "second", "third")
 Job = tuple[str, float, int]  # arm, learning rate, seed
 
 
+@dataclass(frozen=True, kw_only=True)
+class LastOutcome(AbstractAdvantage):
+    """GroupNormalized of whole attempts, which reports the outcomes of their revisions as the other arms do."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N", "episode_N"})
+
+    def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
+        return GroupNormalized().of_rows(batch)
+
+    def report(self, batch: TrainBatch) -> Mapping[str, float]:
+        return RevisionNormalized().report(batch)
+
+
 def run_of(arm: str, rate: float, seed: int) -> Run:
     run = recipes.load("skill_r1")
     assert isinstance(run.workflow, SkillEvolution) and isinstance(run.advantage, RevisionNormalized)
@@ -65,7 +83,7 @@ def run_of(arm: str, rate: float, seed: int) -> Run:
     if arm == "within":
         changes = {"advantage": replace(run.advantage, across=0.0)}
     if arm == "episode":
-        changes = {"advantage": GroupNormalized()}
+        changes = {"advantage": LastOutcome()}
     if arm == "blind":
         changes = {"workflow": replace(run.workflow, past="{prompt}{skill}\n")}
     optimization = replace(run.optimization, learning_rate=rate)

@@ -10,14 +10,12 @@ import campaign
 import skills
 import tuned_page
 
-from gimbal.advantages.estimators.group_normalized import GroupNormalized
-
 
 def test_one_thing_at_a_time_differs_between_arms_of_skills():
     both, within, blind, episode = (skills.run_of(arm, 1e-3, 3) for arm in skills.TUNED.arms)
     assert both == replace(within, advantage=both.advantage) and within.advantage == replace(both.advantage, across=0.0)
     assert both == replace(blind, workflow=both.workflow) and "{score}" not in blind.workflow.past
-    assert both == replace(episode, advantage=both.advantage) and isinstance(episode.advantage, GroupNormalized)
+    assert both == replace(episode, advantage=both.advantage) and isinstance(episode.advantage, skills.LastOutcome)
     assert blind.workflow == replace(both.workflow, past=blind.workflow.past)
 
 
