@@ -69,7 +69,7 @@ class LastOutcome(AbstractAdvantage):
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_NS", "group_N", "episode_N"})
 
-    def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:
+    def __call__(self, batch: TrainBatch) -> Float[Tensor, "N S"]:  # noqa: F722
         return GroupNormalized().of_rows(batch)
 
     def report(self, batch: TrainBatch) -> Mapping[str, float]:

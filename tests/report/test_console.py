@@ -232,3 +232,12 @@ def test_what_nothing_scores_is_followed_by_its_loss(capsys):
     Console(2, "dmd2", paid=False).step(unscored)
     line = capsys.readouterr().out
     assert "step 1/2  loss 0.19  apart from the teacher 0.070  left" in line and "score" not in line
+
+
+def test_what_others_say_cannot_move_the_cursor_nor_clear_the_screen(capsys):
+    console = Console(10, "demo")
+    console.note("it printed: \x1b[2J\x9b31m\rgone")
+    console.alarm("a tool said\n\x1b]0;title\x07")
+    console.close()
+    said = capsys.readouterr().out
+    assert said == "it printed: ·[2J·31m·gone\na tool said\n·]0;title·\n"

@@ -72,6 +72,27 @@ def unscored(base_url, task):
     chat(base_url, [{"role": "user", "content": "a"}])
 
 
+def leaves(base_url, task):
+    chat(base_url, [{"role": "user", "content": "a"}])
+    print("\x1b[2J it was here", flush=True)
+    os._exit(0)
+
+
+class Evil(Exception):
+    def __str__(self):
+        return str(1 / 0)
+
+
+def evil(base_url, task):
+    chat(base_url, [{"role": "user", "content": "a"}])
+    raise Evil
+
+
+def huge(base_url, task):
+    chat(base_url, [{"role": "user", "content": "a"}])
+    return 1e300
+
+
 def wordy(base_url, task):
     chat(base_url, [{"role": "user", "content": "a"}])
     return "ok"

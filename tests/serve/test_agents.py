@@ -2,19 +2,24 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gimbal import recipes
 from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
 from gimbal.learning.weight_sync.receipts import load
 from gimbal.policies.token import CausalLM, Sampling, Tokens
 from gimbal.records import Drop, Episode, Part, Task
+from gimbal.rewards.exact import ExactAnswer
+from gimbal.runtime.run import HeldOut
 from gimbal.serve._host import _descendants
 from gimbal.workflows.agent import Agent
 from gimbal.workflows.runner import Driven
@@ -30,11 +35,10 @@ def policy():
     return CausalLM().load()
 
 
-def episodes(policy, program, tasks, *, most=48, **fields):
+def episodes(policy, program, tasks, *, most=48, judged=True, **fields):
     """What came of each task, by its place."""
-    engine = Driven(
-        engine=Native(slots=8, precision="float32"), workflow=Agent(program=f"{AGENTS}:{program}", **fields)
-    ).start(policy)
+    workflow = Agent(program=f"{AGENTS}:{program}", **fields)
+    engine = Driven(engine=Native(slots=8, precision="float32"), workflow=workflow, judged=judged).start(policy)
     load(engine, policy, 0)
     sampling = Sampling(max_length=most)
     for place, columns in enumerate(tasks):
@@ -95,7 +99,24 @@ def test_no_answer_and_no_score_are_no_rewards_either(policy):
     (unscored,) = episodes(policy, "unscored", [{}])
     assert isinstance(unscored, Episode) and unscored.score is None  # for the run's rewards
     (wordy,) = episodes(policy, "wordy", [{}])
-    assert wordy.reason == "no_score" and "wordy returned 'ok'; return a finite number" in wordy.said
+    assert wordy.reason == "no_score" and "wordy ended with 'ok'; return a finite number" in wordy.said
+
+
+def test_where_no_reward_scores_it_an_episode_without_a_score_is_no_failure_of_the_policy(policy):
+    (unscored,) = episodes(policy, "unscored", [{}], judged=False)
+    assert unscored.reason == "no_score" and unscored.drawn > 0 and "unscored ended with no score" in unscored.said
+    run = recipes.load("grpo", agent=f"{AGENTS}:unscored", held_out=None)
+    assert not run.sampler.judged and replace(run, rewards=(ExactAnswer(),)).sampler.judged
+    run = replace(run, held_out=HeldOut(tasks=run.tasks, rewards=(ExactAnswer(),)))
+    assert run.evaluator.judged and not run.sampler.judged
+
+
+def test_an_agent_that_leaves_or_raises_what_cannot_be_told_has_failed(policy):
+    left, evil, huge = (episodes(policy, one, [{}])[0] for one in ("leaves", "evil", "huge"))
+    assert left.reason == evil.reason == "agent_error" and "before it returned" in left.said
+    assert re.search(r"raised Evil: \(its own message raised ZeroDivisionError\) \(agents.py, line \d+\)", evil.said)
+    assert "its own message" in evil.said and "own.py" not in evil.said and "\x1b" not in evil.said + left.said
+    assert huge.reason == "no_score" and "the score 1e+300; return a finite number of size 1e+15 at most" in huge.said
 
 
 def test_the_prompt_of_a_chat_row_is_its_messages(policy):

@@ -105,7 +105,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Exception, SystemExit) as error:
         if debug or not (told := sentence(error)):
             raise
-        print(f"gimbal: {shortened(told)}", file=sys.stderr)
+        from gimbal.config.own import visible
+
+        print(f"gimbal: {shortened(visible(told))}", file=sys.stderr)
         return 2
 
 
@@ -118,9 +120,9 @@ def shortened(said: str) -> str:
 def sentence(error: BaseException) -> str:
     """One line for an error the user can fix; "" for a bug of ours, which keeps its traceback."""
     from gimbal import durable
-    from gimbal.config.own import fault, out_of_memory
+    from gimbal.config.own import fault, message, out_of_memory
 
-    said = " ".join(str(error).split()) or type(error).__name__
+    said = message(error) or type(error).__name__
     if out_of_memory(error):
         return f"out of memory: {said[:MEMORY]}"
     if isinstance(error, OSError) and (full := durable.remedy(error)):

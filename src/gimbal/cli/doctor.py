@@ -37,13 +37,14 @@ def doctor(argv: Sequence[str]) -> int:
         return _engines(Path(arguments.words[0]), arguments)
     if arguments.flags.keys() - {"json", "runs"}:
         raise ValueError("--against, --older and --rollouts need an engine: --engine native:int8")
+    from gimbal.config.own import visible
     from gimbal.report.doctor import diagnose
     from gimbal.runtime.directories import RUNS, find_run, progress
 
     directory = find_run(arguments.words[0], Path(arguments.flags.get("runs", RUNS)))
     unfinished, fault = progress(directory)
     diagnosis = diagnose(directory, unfinished=unfinished, fault=fault)
-    print(diagnosis.json() if "json" in arguments.flags else diagnosis.text())
+    print(diagnosis.json() if "json" in arguments.flags else visible(diagnosis.text()))
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import sysconfig
 from abc import ABC
@@ -50,10 +51,23 @@ def fault(error: BaseException, keys: Mapping[str, str] = {}) -> str:
 
 def raised(error: BaseException) -> str:
     """The error and its message, with the last line of user code in its traceback, if any."""
-    words = str(error).encode("utf-8", "backslashreplace").decode()  # a lone surrogate cannot be written anywhere
-    said = f"{type(error).__name__}: {' '.join(words.split())[:MOST_TOLD]}".removesuffix(": ")
+    said = f"{type(error).__name__}: {visible(message(error))[:MOST_TOLD]}".removesuffix(": ")
     lines = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__) if _users(frame)]
     return f"{said} ({Path(lines[-1][0]).name}, line {lines[-1][1]})" if lines else said
+
+
+def message(error: BaseException) -> str:
+    """Its message in one line."""
+    try:
+        words = str(error).encode("utf-8", "backslashreplace").decode()  # a lone surrogate cannot be written anywhere
+    except Exception as own:  # whatever its __str__ raises
+        words = f"(its own message raised {type(own).__name__})"
+    return " ".join(words.split())
+
+
+def visible(text: str) -> str:
+    """Text from outside made safe for a terminal: what could move its cursor or clear it is a dot; line breaks and tabs stay."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "\u00b7" for letter in text)
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -112,11 +126,15 @@ def learnable(value: Any) -> float | None:
 
 
 def told(value: Any) -> str:
-    """A value for a message: a tensor or an array by its shape, a record by its class."""
+    """A value for a message: a tensor or an array by its shape, a record by its class, a huge number by its digits."""
+    kind = type(value).__name__
+    one = f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return f"a {type(value).__name__} of shape {list(value.shape)}"
+        return f"{one} of shape {list(value.shape)}"
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return f"{one} of some {math.log10(abs(value)):.0f} digits"
     text = repr(value)
-    return text if len(text) <= MOST_TOLD // 4 else f"a {type(value).__name__}"
+    return text if len(text) <= MOST_TOLD // 4 else one
 
 
 def some(names: Sequence[str], most: int = 3) -> str:

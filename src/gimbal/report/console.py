@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gimbal.config.own import visible
 from gimbal.policies.base import Family
 from gimbal.policies.token import TEXT
 from gimbal.records import Rollout
@@ -81,6 +82,7 @@ class Console:
 
     def _print(self, text: str) -> None:
         """Print if anyone still reads (``| head``, a dead ``tee``); otherwise the run continues, and its files have everything."""
+        text = visible(text)
         try:
             print(text, flush=True)
         except UnicodeEncodeError:  # from a tool or a task, or on a terminal with a small character set
@@ -93,14 +95,14 @@ class Console:
         if self.live is None:
             self._print(text)
         else:
-            self.live.console.print(text, markup=False, highlight=False)
+            self.live.console.print(visible(text), markup=False, highlight=False)
 
     def alarm(self, text: str) -> None:
         """A message that must not be missed: red where colour is supported."""
         if self.live is None:
             self._print(text)
         else:
-            self.live.console.print(text, markup=False, highlight=False, style="bold red")
+            self.live.console.print(visible(text), markup=False, highlight=False, style="bold red")
 
     def step(self, metrics: Mapping[str, float]) -> None:
         step = metrics["step"]
@@ -200,7 +202,7 @@ def spark(values: Iterable[float]) -> str:
 
 def one_line(text: str) -> str:
     """Model text made safe: it can neither break the line nor control the terminal."""
-    return "".join(c if c.isprintable() else "·" for c in text.strip().replace("\n", "⏎"))
+    return visible(text.strip().replace("\n", "⏎").replace("\t", "·"))
 
 
 def verdict(summary: Summary, drawn: str = "decisions generated") -> list[str]:

@@ -154,14 +154,18 @@ class AbstractRun(ABC):
     @property
     def sampler(self) -> Driven:
         """The engine that samples its rollouts, and the workflow that drives it."""
-        return Driven(engine=self.engine, workflow=self.workflow, owners=self.learns.owners, kinds=self.learns.kinds)
+        how = {"owners": self.learns.owners, "kinds": self.learns.kinds, "judged": bool(self.rewards)}
+        return Driven(engine=self.engine, workflow=self.workflow, **how)
 
     @property
     def evaluator(self) -> Driven:
         """The same for its evaluation."""
         held_out = self.held_out
-        engine, workflow = (None, None) if held_out is None else (held_out.engine, held_out.workflow)
-        how = {"owners": self.learns.owners, "kinds": self.learns.kinds}
+        engine, workflow, own = (
+            (None,) * 3 if held_out is None else (held_out.engine, held_out.workflow, held_out.rewards)
+        )
+        rewards = self.rewards if own is None else own
+        how = {"owners": self.learns.owners, "kinds": self.learns.kinds, "judged": bool(rewards)}
         return Driven(engine=engine or self.engine, workflow=workflow or self.workflow, **how)
 
     @property

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gimbal.config.own import raised, told
+from gimbal.config.own import raised, told, visible
 from gimbal.config.parts import resolve
 from gimbal.sandbox import _kernel as kernel
 
@@ -182,8 +182,10 @@ class Starter:
         elif code:
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             said["error"] = f"it ended with {how}"
+        elif self.function is not None:
+            said["error"] = "it ended its process before it returned"
         if said["error"] and (printed := one.found.get(one.prints, b"").decode(errors="replace").split()):
-            said["error"] += f"; it printed: {' '.join(printed)[-300:]}"
+            said["error"] += f"; it printed: {visible(' '.join(printed))[-300:]}"
         _say({"ended": one.name, **said})
 
 

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from gimbal.composition import OBSERVES, Advice, Composition, Refusal, Verdict
-from gimbal.config.own import learnable
+from gimbal.config.own import LARGEST, learnable
 from gimbal.config.parts import label, resolve
 from gimbal.engines.base import CONTINUE, DRAW, Witness
 from gimbal.environments.program import HEARD, Program, Reply, Said, begins, is_reference, message, replied
@@ -47,7 +47,8 @@ class Agent(AbstractWorkflow):
     to base_url/reward; with ``reward=`` the run's rewards score the last row instead.
 
     - An exception, an exit code other than 0 or a missed deadline is a failure of the agent: its episode leaves the group, counted
-      as ``agent_error`` or ``agent_timeout``. So does one without a request (``no_answers``) or a score (``no_score``).
+      as ``agent_error`` or ``agent_timeout``. So does one without a request (``no_answers``) or, where no reward of the run
+      scores it, without a score (``no_score``).
     - ``setup``, ``acting`` and ``finishing`` are seconds: to its first request, from an answer to its next one or to its end, and from
       a posted reward to its end.
     - After ``answers`` answers, or if a row has no room left (sampling.max_length also counts observations), requests are refused with
@@ -130,15 +131,18 @@ class Agent(AbstractWorkflow):
         cut = any(CUT in reply.get("refused", "") for reply in refusals)
         rows[-1] = replace(rows[-1], stop="length" if cut else "terminated")
         end = moment.observation
-        return self._scored(rows, end["score"], end.get("returned", f"the score {end['score']}"), drawn)
+        if end["score"] is None and attempt.judged:
+            return Episode(rows=tuple(rows))
+        return self._scored(rows, end["score"], end.get("returned", "no score"), drawn)
 
     def _scored(self, rows: list[Rollout], score: float | None, returned: str, drawn: int) -> Episode | Drop:
-        if score is None:
-            return Episode(rows=tuple(rows))
-        if learnable(score) is None:
-            return Drop(
-                "no_score", drawn=drawn, said=f"the agent {self.program} returned {returned}; return a finite number"
+        if score is None or learnable(score) is None:
+            got = returned if score is None or math.isnan(score) else f"the score {score:g}"
+            said = (
+                f"the agent {self.program} ended with {got}; return a finite number of size {LARGEST:g} at most, or post it to "
+                "base_url/reward (0.0 for a failure), or give reward=FILE.py:FUNCTION, which scores its last row"
             )
+            return Drop("no_score", drawn=drawn, said=said)
         return Episode(rows=tuple(rows)).scored(float(score), {NAME: float(score)})
 
     def _reply(self, attempt: Attempt, talks: list[Talk], asked: Asked, number: int) -> Steps:

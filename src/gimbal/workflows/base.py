@@ -170,6 +170,7 @@ class Attempt:
     """A task, for these samples of its group (one, or those of a whole group).
 
     ``memory`` is the workflow's memory when the attempt began. ``fork`` is where its first row begins, (row, at), if not at the prompt.
+    ``judged``: rewards will score its episodes, so that they need no score of their own.
     """
 
     group: int
@@ -179,6 +180,7 @@ class Attempt:
     seed: int
     memory: Any = None
     fork: tuple[Rollout, int] | None = None
+    judged: bool = True
 
     @property
     def sample(self) -> int:

@@ -50,6 +50,7 @@ class Driven(AbstractSampler):
     workflow: AbstractWorkflow = SingleTurn()
     owners: Mapping[str, str] = field(default_factory=dict)  # the model of each role with weights of its own
     kinds: Mapping[str, Drawing] = field(default_factory=dict)  # of those models that are of another kind
+    judged: bool = True  # by rewards, so that episodes need no score of their own
 
     @property
     def whole(self) -> bool:
@@ -77,9 +78,7 @@ class Runner(AbstractEngineAround):
         self.clock = 0  # steps of the inner engine, and those skipped because there was nothing to draw
         self.flows: list[Flow] = []  # in the order of their beginning
         self.owner: dict[Key, Flow] = {}  # by request
-        self.drawing: dict[
-            tuple[str, Key], tuple[Flow, int]
-        ] = {}  # by role and the engine's key: which attempt, which call
+        self.drawing: dict[tuple[str, Key], tuple[Flow, int]] = {}  # by role and engine's key: attempt, call
         self.acting: list[tuple[Flow, int]] = []  # in the order in which they were asked
         self.entering: list[Request] = []  # of attempts that are whole groups, or more than may run at once
         self.plain: set[Key] = set()  # requests without a group, such as a canary's
@@ -223,6 +222,7 @@ class Runner(AbstractEngineAround):
             sampling=first.sampling,
             seed=first.seed,
             memory=self.memory,
+            judged=self.spec.judged,
         )
         flow = self._flow(attempt)
         try:
