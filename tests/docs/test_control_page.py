@@ -81,7 +81,9 @@ def test_the_recipes_that_take_lasting_noise_are_those_it_names():
     from gimbal import recipes
     from gimbal.config import Text
 
-    (said,) = re.findall(r"Every off-policy recipe that acts with real actions takes it \((.*?)\)", " ".join(PAGE.split()))
+    (said,) = re.findall(
+        r"Every off-policy recipe that acts with real actions takes it \((.*?)\)", " ".join(PAGE.split())
+    )
     taking = set()
     for name in recipes.names():
         try:
