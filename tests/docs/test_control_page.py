@@ -1,4 +1,4 @@
-"""docs/control.md: every setting of its tables and its text is accepted as it is typed, and acts."""
+"""The four pages on control: every setting of their tables and their text is accepted as it is typed, and acts."""
 
 import json
 import re
@@ -13,13 +13,15 @@ pytest.importorskip("gymnasium")
 
 from gimbal import cli
 
-PAGE = blocks.read("control.md")
+PAGE = "\n".join(map(blocks.read, ("control.md", "offline.md", "worlds.md", "robust.md")))
 # `key=value` and `key` in code, outside of the blocks of commands; k stands for a number.
 PROSE = re.sub(r"^```.*?^```", "", PAGE, flags=re.MULTILINE | re.DOTALL)
 TYPED = [code for code in re.findall(r"`([^`]+)`", PROSE) if re.fullmatch(r"[a-z_]+(\.[a-z_]+)*=.+", code)]
 TABLE = [
     (re.findall(r"`([^`]+)`", setting), re.findall(r"`([^`]+)`", metric))
-    for setting, metric in re.findall(r"^\| (`(?:store\.|engine\.|max_staleness=).*?) \| (.*?) \|", PAGE, re.MULTILINE)
+    for setting, metric in re.findall(
+        r"^\| (`(?:store\.|engine\.|max_staleness=)[^|]*) \|([^|\n]*)\|[^|\n]+\|$", PAGE, re.MULTILINE
+    )
 ]
 RECIPES = re.findall(r"^\| (`[a-z_0-9`, ]+`) \|", PAGE, re.MULTILINE)
 # What a setting needs to act within some steps.
@@ -79,7 +81,9 @@ def test_the_recipes_that_take_lasting_noise_are_those_it_names():
     from gimbal import recipes
     from gimbal.config import Text
 
-    (said,) = re.findall(r"Every off-policy recipe that acts with real actions takes it \((.*?)\)", PAGE)
+    (said,) = re.findall(
+        r"Every off-policy recipe that acts with real actions takes it \((.*?)\)", " ".join(PAGE.split())
+    )
     taking = set()
     for name in recipes.names():
         try:

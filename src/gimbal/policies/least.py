@@ -75,7 +75,7 @@ class LeastValues(AbstractPolicySpec):
         yield from super().fits(whole)
         yield Refusal(
             "LeastValues is played and not trained: train each of its networks by dqn, and evaluate them together in Python "
-            "(docs/control.md)"
+            "(docs/robust.md)"
         )
 
     def load(self, seed: int = 0) -> LeastValuePolicy:
