@@ -105,7 +105,7 @@ def test_no_answer_and_no_score_are_no_rewards_either(policy):
 def test_where_no_reward_scores_it_an_episode_without_a_score_is_no_failure_of_the_policy(policy):
     (unscored,) = episodes(policy, "unscored", [{}], judged=False)
     assert unscored.reason == "no_score" and unscored.drawn > 0 and "unscored ended with no score" in unscored.said
-    run = recipes.load("grpo", agent=f"{AGENTS}:unscored", held_out=None)
+    run = recipes.load("grpo", {"agent": f"{AGENTS}:unscored", "held_out": None})
     assert not run.sampler.judged and replace(run, rewards=(ExactAnswer(),)).sampler.judged
     run = replace(run, held_out=HeldOut(tasks=run.tasks, rewards=(ExactAnswer(),)))
     assert run.evaluator.judged and not run.sampler.judged

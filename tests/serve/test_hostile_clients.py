@@ -121,6 +121,16 @@ def test_a_body_has_a_size(server):
     for declared in (str(app.BODY_BYTES + 1), "9" * 15):
         head = f"POST {PLAIN} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {declared}\r\n\r\n"
         assert raw(server, head.encode()) == "HTTP/1.1 413 Request Entity Too Large"
+    # A client that sends all of it before it reads is told, and finds no closed connection.
+    assert refused(server, PLAIN, None, data=b" " * (2 * app.BODY_BYTES))[0] == 413
+
+
+def test_a_path_that_is_no_text_is_no_session(server):
+    """Bytes outside of UTF-8 all decode to one character: two such names would be one session, and a reward would end another's."""
+    for name in ("a%ffb", "a%feb", "a%0ab", "a%1bb"):
+        status, said = refused(server, f"/{name}{PLAIN}", {"prompt": "a"})
+        assert status == 400 and "printable text in UTF-8" in said
+    assert post(server, "/%C3%A9t%C3%A9" + PLAIN, {"prompt": "1 + 1 ="})["choices"]
 
 
 def test_an_engine_error_ends_one_answer(server):

@@ -18,6 +18,9 @@ from gimbal.config.classes import PACKAGE
 MOST_TOLD = 300  # characters shown of an error's message, and of a value
 # Of a reward and of a number of an observation: the sum of 10^8 squares of such is still finite in float32.
 LARGEST = 1e15
+CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)  # also those that turn a line around
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
@@ -66,8 +69,9 @@ def message(error: BaseException) -> str:
 
 
 def visible(text: str) -> str:
-    """Text from outside made safe for a terminal: what could move its cursor or clear it is a dot; line breaks and tabs stay."""
-    return "".join(letter if letter.isprintable() or letter in "\n\t" else "\u00b7" for letter in text)
+    """Text from outside made safe for a terminal: control characters, which could move its cursor or clear it, are dots; line breaks
+    and tabs stay."""
+    return CONTROL.sub("\u00b7", text)
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -202,7 +202,7 @@ def spark(values: Iterable[float]) -> str:
 
 def one_line(text: str) -> str:
     """Model text made safe: it can neither break the line nor control the terminal."""
-    return visible(text.strip().replace("\n", "⏎").replace("\t", "·"))
+    return "".join(c if c.isprintable() else "·" for c in text.strip().replace("\n", "⏎"))
 
 
 def verdict(summary: Summary, drawn: str = "decisions generated") -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
 import time
@@ -23,6 +24,10 @@ from gimbal.serve.asked import Asked, rewarded, understood
 from gimbal.serve.driver import Busy
 
 BODY_BYTES = 1 << 22
+THROWN_BYTES = (
+    1 << 26
+)  # of a body that is too large, read and thrown away while they come, so that its client can read why
+SILENCE = 0.5  # seconds after which nothing more of it is coming
 READING_BYTES = 1 << 28  # of all bodies that are being read together
 BODY_SECONDS = 30  # for a client to send its body, or to begin a request on a new connection
 SESSION_LENGTH = 200
@@ -37,7 +42,7 @@ class Refused(Exception):
 
 
 class OwnHosts:
-    """Answers only what is addressed to this machine by number or by a name of its own.
+    """Answers only what is addressed to this machine by number or by a name of its own, at a path that is text.
 
     A page of another site may make a browser ask here under a name of that site's (DNS rebinding); nobody can rebind a number.
     """
@@ -49,6 +54,9 @@ class OwnHosts:
         if scope["type"] == "http" and not self._ours(dict(scope["headers"]).get(b"host", b"").decode("latin-1")):
             sentence = "this server answers to numeric addresses, localhost and its own name only"
             await refusal(403, sentence)(scope, receive, send)
+        elif scope["type"] == "http" and not (scope["path"].isprintable() and "\ufffd" not in scope["path"]):
+            # Bytes that are no text would all become the same character, and so several sessions one.
+            await refusal(400, "a path, and so a session's name, is printable text in UTF-8")(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
@@ -142,7 +150,7 @@ class Handlers:
     async def _body(self, request: Request) -> bytes:
         declared = request.headers.get("content-length", "")
         if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > BODY_BYTES):
-            raise Refused(413, f"a body has at most {BODY_BYTES} bytes")  # of which none is read
+            raise await _too_large(request)
         found = bytearray()
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -150,12 +158,24 @@ class Handlers:
                     found += piece
                     self.reading += len(piece)
                     if len(found) > BODY_BYTES:
-                        raise Refused(413, f"a body has at most {BODY_BYTES} bytes")
+                        raise await _too_large(request)
                     if self.reading > READING_BYTES:
                         raise Busy("too many requests are being read; try again in a moment")
         finally:
             self.reading -= len(found)
         return bytes(found)
+
+
+async def _too_large(request: Request) -> Refused:
+    """What to raise. A client that is still sending when its connection is closed sees a reset, and not the answer."""
+    thrown = 0
+    with contextlib.suppress(TimeoutError):
+        while thrown < THROWN_BYTES:
+            message = await asyncio.wait_for(request.receive(), SILENCE)
+            thrown += len(message.get("body", b""))
+            if not message.get("more_body", False):
+                break
+    return Refused(413, f"a body has at most {BODY_BYTES} bytes")
 
 
 async def _while_there(request: Request, work: Awaitable[Any]) -> Any:
