@@ -521,6 +521,24 @@ def test_a_return_falls_by_its_own_spread_and_no_segments(record):
             assert [n for n in names(directory) if n == "evaluation fell"] == (found if known else []), (after, known)
 
 
+def test_a_file_of_held_out_tasks_has_as_much_noise_as_any_other(record):
+    """How many were asked stands in the evaluation: a file's rows are counted nowhere else. Without it only a halving is a fall."""
+    own = TOKENS | {"held_out": {"tasks": {"class": "Dataset", "path": "rows.jsonl"}, "samples": 4}}
+    for tasks, after, fell in ((16.0, 0.5, True), (16.0, 0.8, False), (200.0, 0.8, True), (None, 0.5, False)):
+        directory = record(run=own)
+        count = {} if tasks is None else {"eval/tasks": tasks}
+        before, end = {"eval/pass@1": 0.9} | count, {"eval/pass@1": after} | count
+        summary(steps=12, before=before, after=end).save(directory / "summary.json")
+        assert ("evaluation fell" in names(directory)) is fell, (tasks, after)
+    # A rise that may be chance silences no other sign.
+    silent = {"tool__used_frac": 0.02, "run": own | {"workflow": DIALOGUE["workflow"]}}
+    for tasks, found in ((16.0, ["tools not called"]), (4000.0, [])):
+        directory = record(**silent)
+        before, end = ({"eval/pass@1": share, "eval/tasks": tasks} for share in (0.188, 0.219))
+        summary(steps=12, before=before, after=end).save(directory / "summary.json")
+        assert names(directory) == found
+
+
 def test_of_segments_the_score_is_that_of_whole_episodes(record):
     segments = CONTROL | {"engine": {"class": "Episodes", "segment": 10}}
     falling = {"reward__mean": -9.0, "reward__std": 0.01, "reward__return__mean": (-20.0, -90.0)}

@@ -127,7 +127,7 @@ def test_a_task_counts_once_however_many_of_its_samples_failed():
 def test_of_nothing_there_is_no_score():
     found = examined(a=[GONE, GONE, GONE])
     assert math.isnan(found.score) and math.isnan(found.pass_at[1]) and math.isnan(found.greedy)
-    assert found.metrics().keys() == {"eval/failed", "eval/failed/environment_error"}
+    assert found.metrics().keys() == {"eval/tasks", "eval/failed", "eval/failed/environment_error"}
     assert "no score is left" in found.failures()
 
 

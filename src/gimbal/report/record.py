@@ -29,6 +29,7 @@ LOST = 0.5  # share of a score's gain whose loss counts as a fall
 # Steps above which an experiment is shorter than the run; shorter runs show their outcome only at the end.
 LONG_RUN = 200
 ERROR = "eval/score_error"  # the evaluation's own standard error
+TASKS = "eval/tasks"  # how many it asked; older runs did not say
 RETURN = "reward/return/mean"  # of the episodes that ended in a step, where a rollout is a segment of one
 TREND = 8  # least steps for a run to have a beginning and an end, a quarter each
 
@@ -262,12 +263,13 @@ class Record:
     def _evaluation_error(self, name: str, start: Point, end: Point) -> float | None:
         """Error when the same tasks are sampled twice: at most p (1 - p) over all samples, or over all greedy ones; for a return, by
         its spread over the evaluation's own tasks; for another score by the score's in training; None for what is neither."""
-        own = {step: figures[ERROR] for step, figures in self.evaluated if figures.get(ERROR) is not None}
-        if name == "eval/score" and {start.step, end.step} <= own.keys():
-            return math.hypot(own[start.step], own[end.step])
+        of = dict(self.evaluated)
+        own = [float(error) for point in (start, end) if (error := of[point.step].get(ERROR)) is not None]
+        if name == "eval/score" and len(own) == 2:
+            return math.hypot(*own)
         held_out = self.run.get("held_out") or {}
-        size = (held_out.get("tasks") or {}).get("size")
-        if not isinstance(size, int):
+        size = of[end.step].get(TASKS) or (held_out.get("tasks") or {}).get("size")
+        if not isinstance(size, int | float):
             return None
         count = size * (1 if name in SUCCESS else held_out.get("samples", 4))
         if name == "eval/pass@1" or name in SUCCESS:

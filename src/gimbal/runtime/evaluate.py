@@ -83,7 +83,7 @@ class EvalResult:
         figures |= {f"eval/source/{source}/{kind}": value for source, value in self.by_source.items()}
         figures |= {f"eval/worst/{name}": value for name, value in self.worst.items()}
         figures |= {} if self.greedy is None else {"eval/greedy": self.greedy}
-        figures |= {} if self.error is None else {"eval/score_error": self.error}
+        figures |= {"eval/tasks": float(self.tasks)} | ({} if self.error is None else {"eval/score_error": self.error})
         if self.failed:
             figures |= {"eval/failed": float(sum(self.failed.values()))}
             figures |= {f"eval/failed/{reason}": float(count) for reason, count in self.failed.items()}
