@@ -23,7 +23,12 @@ trains as many as *edits*; a row of the final context alone would lose most of t
 Written before its runs, after a pilot of *edits* at 1e-3 (seed 100), which went from .47 to .90.
 
 **After the runs**: the gap of *rebuilt* is five times that of *edits* in the median, not ten, so by the rule the last question is void.
-The rates differ too: *edits* ran at 3e-3, where two of five seeds stay where they began, *rebuilt* at 1e-3.
+The rates differ too: one run chose 3e-3 for *edits*, by .9023 beside .8984, and it is the highest of the three. There two of five seeds
+collapse after learning (of a batch .79 and .80 are right, and .00 and .18 at the end). *rebuilt* ran at 1e-3.
+
+***slower***: *edits* at 1e-3, the rate of *rebuilt*, seeds 0 to 4. It is above or below another arm by the interval of the rule, with
+*slower* for *edits* in each question, and *rebuilt* must have ten times its gap too. Written after a reader had run these five seeds and
+told what came of them (.895, .871, .930, .922 and .938), so it is no prediction; the answers about *edits* stay as they are.
 
     python claims/memory.py --processes 1     # goes on from claims/memory.json; ten minutes of one idle core
 """
@@ -32,7 +37,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +58,7 @@ from gimbal.workflows.single import SingleTurn
 
 RECORD = Path(__file__).with_suffix(".json")
 TUNED = campaign.Tuned(("edits", "window", "whole", "rebuilt"), (3e-4, 1e-3, 3e-3), (0, 1, 2, 3, 4), "success")
+SLOWER, RATE = "slower", 1e-3  # *edits* at the rate of *rebuilt*
 SHOWN = {"window": 2, "whole": 4}  # the lines behind which an arm answers at once
 STEPS = 15
 COMPARED = {
@@ -60,6 +66,7 @@ COMPARED = {
     "a larger window is better": ("whole", "edits"),
     "rows must be cut": ("edits", "rebuilt"),
 }
+CUT, APART = "rows must be cut", 10  # which question is void unless the gap of *rebuilt* is so many times that of *edits*
 
 Job = tuple[str, float, int]  # arm, learning rate, seed
 
@@ -167,5 +174,11 @@ def measure(job: Job) -> dict[str, Any]:
     }
 
 
+def left(runs: campaign.Runs) -> Iterator[list[Job]]:
+    yield from TUNED.left(runs)
+    done = {run["seed"] for run in runs if run["arm"] == SLOWER}
+    yield [(SLOWER, RATE, seed) for seed in TUNED.seeds if seed not in done]
+
+
 if __name__ == "__main__":
-    campaign.campaign(__doc__, RECORD, TUNED.left, measure, campaign.described)
+    campaign.campaign(__doc__, RECORD, left, measure, campaign.described)
