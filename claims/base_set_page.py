@@ -20,9 +20,9 @@ def table(runs: claim.Runs) -> str:
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for arm in (*claim.LEARNT, *claim.BASES):
         tuned, learns = claim.arms_of(arm), arm not in claim.BASES
-        rate, own = tuned.best(runs, arm), tuned.fresh(runs, arm)
+        own = tuned.fresh(runs, arm)
         tried = [f"{at:g}: {run['true']} ({run['reward']})" for at, run in tuned.tried(runs, arm).items()]
-        cells = [", ".join(tried), "" if rate is None else f"{rate:g}"] if learns else ["", ""]
+        cells = [", ".join(tried), tuned.chosen(runs, arm)] if learns else ["", ""]
         cells += [spread([run[name] for run in own]) for name in FIGURES]
         cells += [spread([run[name] for run in own]) if learns else "" for name in ("steps", "cpu")]
         lines.append(f"| *{arm}* | {' | '.join(cells)} |")

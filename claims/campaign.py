@@ -66,6 +66,14 @@ def ends(
     return {f"{name}_{when}": round(found[key], digits) for when, found in both for name, key in figures.items()}
 
 
+def chosen(rate: float | None, rates: Sequence[float]) -> str:
+    """The rate of an arm as its table says it: where none is beyond it among those tried, a better one may be."""
+    if rate is None:
+        return ""
+    edges = {min(rates): "lowest tried", max(rates): "highest tried"} if len(rates) > 1 else {}
+    return f"{rate:g} ({edges[rate]})" if rate in edges else f"{rate:g}"
+
+
 @dataclass(frozen=True)
 class Tuned:
     """Arms that have one run at each learning rate, and then their fresh seeds at the best: the rate of the largest ``figure``, or of
@@ -87,6 +95,11 @@ class Tuned:
         """The rate of an arm, once all have been tried; the smaller of equals."""
         tried, worth = self.tried(runs, arm), self.worth or (lambda run: run[self.figure])
         return max(tried, key=lambda rate: worth(tried[rate])) if len(tried) == len(self.rates) else None
+
+    def chosen(self, runs: Sequence[Mapping[str, Any]], arm: str) -> str:
+        """The rate of an arm as its table says it. Nothing is said of the edges to an arm that has the same figure at all rates."""
+        tried = [run[self.figure] for run in self.tried(runs, arm).values()]
+        return chosen(self.best(runs, arm), self.rates if len(set(tried)) > 1 else ())
 
     def fresh(self, runs: Sequence[Mapping[str, Any]], arm: str) -> list[Mapping[str, Any]]:
         """The runs of the fresh seeds at the arm's rate, in the order of seeds."""

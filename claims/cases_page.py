@@ -23,9 +23,8 @@ def table(runs: Runs) -> str:
     heads = ["arm", "tuning: right at each rate", "rate", *FIGURES[:3], "seconds of CPU"]
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for arm in (*cases.TUNED.arms, *cases.OTHERS):
-        rate = cases.TUNED.best(runs, arm)
         tried = [f"{at:g}: {run['right']}" for at, run in cases.TUNED.tried(runs, arm).items()]
-        cells = [", ".join(tried), "" if rate is None else f"{rate:g}"]
+        cells = [", ".join(tried), cases.TUNED.chosen(runs, arm)]
         cells += [spread([run[name] for run in cases.fresh(list(runs), arm)]) for name in FIGURES]
         lines.append(f"| *{arm}* | {' | '.join(cells)} |")
     return "\n".join(lines)

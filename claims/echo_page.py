@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import campaign
 import echo
 
 from gimbal.ops.confidence import student_width
@@ -41,8 +42,10 @@ def verdict(runs: Runs) -> str:
         return f"{len(pairs)} of {len(echo.SEEDS)} pairs are there: nothing is decided yet."
     works = sum(with_["nll"] < without["nll"] for without, with_ in pairs)
     return (
-        f"*echo* at {rate['echo']:g}. The loss is at work in {works} of {len(pairs)} seeds. Mean pass rate: {compared(pairs, 'mean')}. "
-        f"Success after: {compared(pairs, 'after')}."
+        f"*grpo* at {rate['grpo']:g}, *echo* at {campaign.chosen(rate['echo'], echo.RATES)}. "
+        f"The loss is at work in {works} of {len(pairs)} seeds. "
+        f"Mean pass rate: {compared(pairs, 'mean')}. Success after: {compared(pairs, 'after')}. "
+        f"That is at a coefficient of {echo.COEFFICIENTS['echo']:g}, for a model that was never trained on observations."
     )
 
 

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+import campaign
 import gardo
 
 Runs = list[dict[str, Any]]
@@ -40,7 +41,7 @@ def table(runs: Runs) -> str:
         cells = [f"{spread(own, f'{name}_before')} → {spread(own, f'{name}_after')}" if own else "" for name in COLUMNS]
         tuned = ", ".join(f"{coef:g}: {true:.2f}" for coef, true in sorted(gardo.tuned(runs, arm).items()))
         coef = gardo.best(runs, arm)
-        said = "" if arm == "free" else f"{'' if coef is None else f'{coef:g} '}({tuned})"
+        said = "" if arm == "free" else f"{campaign.chosen(coef, gardo.COEFS)} ({tuned})"
         peak = f"{statistics.median(max(run['curve']['true']) for run in own):.2f}" if own else ""
         lines.append(f"| *{arm}* | {said} | {len(own)} | {' | '.join([*cells, peak])} |")
     return "\n".join(lines)

@@ -328,7 +328,7 @@ def pages() -> dict[str, str]:
         curve_page.section(grid.load(curve.RECORD)),
         tokens_page.section(tokens.load()),
         composed_page.section(tokens.load(composed.RECORD)),
-        tuned(memory, "A context that the policy edits", MEMORY),
+        memory_section(campaign.load(memory.RECORD)),
         cases_page.section(campaign.load(cases.RECORD)),
         loops_page.section(campaign.load(loops.RECORD)),
         tuned(inspector, "An inspector's reward", INSPECTOR),
@@ -444,6 +444,13 @@ def pages() -> dict[str, str]:
     ]
     text = "\n".join([HEAD + glance.overview(sections), *sections])
     return {"README.md": text, "dose.svg": dose_page.figure(runs), "grid.svg": grid_page.figure(cells)}
+
+
+def memory_section(runs: list[dict[str, Any]]) -> str:
+    void = memory.void(runs)
+    return (
+        tuned_page.section(memory, "A context that the policy edits", MEMORY, runs, void) + "\n" + memory.beside(runs)
+    )
 
 
 def tuned(claim: tuned_page.Claim, title: str, figures: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+import campaign
 import reward_gradients as claim
 
 Runs = list[dict[str, Any]]
@@ -32,7 +33,7 @@ def table(runs: Runs) -> str:
     for arm in claim.ARMS:
         own, rate = claim.fresh(runs, arm), claim.best(runs, arm)
         tuned = ", ".join(f"{rate:g}: {true:.2f}" for rate, true in sorted(claim.tuned(runs, arm).items()))
-        cells = [f"*{arm}*", f"{'' if rate is None else f'{rate:g} '}({tuned})", str(len(own))]
+        cells = [f"*{arm}*", f"{campaign.chosen(rate, claim.RATES)} ({tuned})", str(len(own))]
         cells += [spread([claim.figures(run)[name] for run in own]) for name in COLUMNS]
         cells += [spread([len(run["curve"]["true"]) for run in own], 0), spread([run["cpu"] for run in own], 1)]
         lines.append(f"| {' | '.join(cells)} |")

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import campaign
 import roles
 
 from gimbal.ops.confidence import student_width
@@ -46,4 +47,5 @@ def verdict(runs: Runs) -> str:
         return f"Verdict: {len(found)} of {len(roles.SEEDS)} pairs are there{f' ({told})' if told else ''}: nothing is decided yet."
     mean, half = statistics.fmean(found), statistics.stdev(found) * student_width(len(found), 0.025)
     better = "*separate* is better" if mean - half > 0 else "*shared* is better" if mean + half < 0 else "not decided"
-    return f"Verdict: *separate* minus *shared* {mean:+.3f} ({mean - half:+.3f} to {mean + half:+.3f}) of pass@1: **{better}**."
+    told = ", ".join(f"*{arm}* at {campaign.chosen(roles.best(list(runs), arm), roles.RATES)}" for arm in roles.ARMS)
+    return f"{told}. Verdict: *separate* minus *shared* {mean:+.3f} ({mean - half:+.3f} to {mean + half:+.3f}) of pass@1: **{better}**."

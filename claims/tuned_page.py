@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import campaign
 from offline_page import held, shown, spread
 
 Runs = Sequence[dict[str, Any]]
+VOID = "void"  # by the claim's rule these runs do not answer the question, whatever the difference
 
 
 class Arms(Protocol):
@@ -23,8 +24,8 @@ class Claim(Arms, Protocol):
     COMPARED: Mapping[str, tuple[str, ...]]  # two arms, and a figure where it is not the tuned one
 
 
-def section(claim: Claim, title: str, figures: Mapping[str, str], runs: Runs) -> str:
-    """``figures``: the heads of columns, and what each run records under them."""
+def section(claim: Claim, title: str, figures: Mapping[str, str], runs: Runs, void: Collection[str] = ()) -> str:
+    """``figures``: the heads of columns, and what each run records under them. ``void``: questions that its rule takes back."""
     about = "\n\n".join((claim.__doc__ or "").split("\n\n")[1:-1])
     lines = [f"## {title} (`{claim.__name__}.py`)", "", about, ""]
     tuned = claim.TUNED
@@ -37,7 +38,7 @@ def section(claim: Claim, title: str, figures: Mapping[str, str], runs: Runs) ->
             "",
             table(claim, figures, runs),
             "",
-            rule(claim, runs),
+            rule(claim, runs, void),
             "",
         ]
     )
@@ -48,17 +49,18 @@ def table(claim: Arms, figures: Mapping[str, str], runs: Runs) -> str:
     heads = ["arm", f"tuning: {tuned.figure} at each rate", "rate", *figures]
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for arm in tuned.arms:
-        rate, own = tuned.best(runs, arm), tuned.fresh(runs, arm)
+        own = tuned.fresh(runs, arm)
         tried = [f"{at:g}: {run[tuned.figure]}" for at, run in tuned.tried(runs, arm).items()]
-        cells = [", ".join(tried), "" if rate is None else f"{rate:g}"]
+        cells = [", ".join(tried), tuned.chosen(runs, arm)]
         cells += [spread([run[name] for run in own if name in run]) for name in figures.values()]
         lines.append(f"| *{arm}* | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def rule(claim: Claim, runs: Runs) -> str:
+def rule(claim: Claim, runs: Runs, void: Collection[str] = ()) -> str:
     lines = ["| question | difference | holds |", "| --- " * 3 + "|"]
     for name, (one, other, *figure) in claim.COMPARED.items():
         apart = claim.TUNED.above(runs, one, other, *figure)
-        lines.append(f"| {name}: *{one}* above *{other}* | {shown(apart)} | {held(apart)} |")
+        said = VOID if name in void else held(apart)
+        lines.append(f"| {name}: *{one}* above *{other}* | {shown(apart)} | {said} |")
     return "\n".join(lines)

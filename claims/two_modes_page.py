@@ -26,7 +26,7 @@ def table(runs: campaign.Runs) -> str:
     for arm in two_modes.TUNED.arms:
         own = two_modes.TUNED.fresh(runs, arm)
         cells = [spread([run[figure] for run in own]) for figure in FIGURES]
-        lines.append(f"| *{arm}* | {two_modes.TUNED.best(runs, arm) or ''} | {' | '.join(cells)} |")
+        lines.append(f"| *{arm}* | {two_modes.TUNED.chosen(runs, arm)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

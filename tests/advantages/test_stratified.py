@@ -19,7 +19,6 @@ def batch(reward=REWARD, group=GROUP, turns=TURNS):
     mask_NS = torch.ones(n, 3, dtype=torch.bool)
     mask_NS[:, 2] = torch.tensor(turns) > 0
     turn_NS = torch.tensor(turns)[:, None] * torch.tensor([0, 0, 1])
-    turn_NS[:, 2] += 7 * (1 - mask_NS[:, 2].long())  # under the mask: not a turn
     return TrainBatch(
         mask_NS=mask_NS,
         reward_NS=torch.tensor(reward, dtype=torch.float64)[:, None] * torch.tensor([1.0, 0, 0]),
@@ -56,6 +55,14 @@ def test_lone_strata_leave_the_share_of_the_group():
 def test_strata_by_a_fact_are_those_by_turns():
     b = batch().with_columns({"score/searches": torch.tensor(TURNS)})
     close(Stratified(strata="score/searches")(b), Stratified()(batch()))
+
+
+def test_a_turn_whose_decisions_do_not_count_is_a_turn():
+    """A call is a call, whether the answer after it may be trained on or not."""
+    b = batch()
+    hidden_NS = b.mask_NS & (b.turn_NS == 0)
+    assert hidden_NS.sum() < b.mask_NS.sum()
+    close(Stratified()(dataclasses.replace(b, mask_NS=hidden_NS)), Stratified()(b) * hidden_NS)
 
 
 def test_unit_second_moment_with_the_population_deviation():

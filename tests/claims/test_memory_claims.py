@@ -10,6 +10,7 @@ sys.path[:0] = [str(Path(__file__).parents[2] / "claims"), str(Path(__file__).pa
 import campaign
 import cases
 import cases_page
+import glance
 import memory
 import tuned_page
 from dice import POLICY
@@ -64,17 +65,64 @@ def test_verdicts_on_edits_follow_the_rule():
     assert tuned_page.rule(memory, runs()[:-1]).count("seeds are missing") == 1
 
 
+def test_a_question_that_its_rule_takes_back_is_void_and_not_undecided():
+    def runs(gap):
+        rows = [(arm, rate, 100, -rate) for arm in memory.TUNED.arms for rate in memory.TUNED.rates]
+        rows += [(arm, 3e-4, seed, 0.5 + 0.01 * seed) for arm in memory.TUNED.arms for seed in range(5)]
+        rows += [(memory.SLOWER, memory.RATE, seed, 0.9 + 0.01 * seed) for seed in range(5)]
+        gaps = {"edits": 0.01, "rebuilt": gap, memory.SLOWER: 0.002}
+        zero = {"context": 0, "learner": 0, "broken": 0, "cpu": 0}
+        told = [dict(zip(("arm", "rate", "seed", "success"), row, strict=True)) for row in rows]
+        return [zero | run | {"gap": gaps.get(run["arm"], 0.0)} for run in told]
+
+    assert memory.void(runs(0.11)) == memory.void(runs(0.05)[:-8]) == frozenset()
+    assert memory.void(runs(0.05)) == {memory.CUT} and memory.void(runs(0.05), memory.SLOWER) == frozenset()
+    rule = tuned_page.rule(memory, runs(0.05), memory.void(runs(0.05)))
+    assert rule.splitlines()[-1].endswith("| void |") and rule.count("| undecided |") == 2
+    beside = memory.beside(runs(0.05))
+    assert beside.count("| yes |") == 2 and beside.count("| no: below |") == 1 and "void" not in beside
+    assert memory.beside(runs(0.01)).count("| void |") == 1
+    assert memory.beside(runs(0.05)[:-1]).count("seeds are missing") == 3
+    (answer,) = (found for found in glance.answers("## T\n\n" + rule) if found.holds == tuned_page.VOID)
+    assert answer.question.startswith(memory.CUT)
+
+
+def test_slower_is_edits_at_the_rate_of_rebuilt():
+    runs = campaign.load(memory.RECORD)
+    assert memory.run_of(memory.SLOWER, memory.RATE, 3) == memory.run_of("edits", 1e-3, 3)
+    assert memory.TUNED.best(runs, "rebuilt") == memory.RATE
+    assert [run["seed"] for run in memory.fresh(runs, memory.SLOWER)] == [0, 1, 2, 3, 4]
+    assert list(memory.left(runs)) == [[], [], []]
+    assert list(memory.left(runs[:-1]))[-1] == [(memory.SLOWER, memory.RATE, 4)]
+
+
 def test_each_recorded_run_had_the_mechanism():
     runs = campaign.load(memory.RECORD)
-    gaps = {arm: [run["gap"] for run in memory.TUNED.fresh(runs, arm)] for arm in ("edits", "rebuilt")}
+    gaps = {arm: [run["gap"] for run in memory.fresh(runs, arm)] for arm in ("edits", "rebuilt", memory.SLOWER)}
     for run in runs:
         assert len(run["curve"]) == memory.STEPS
-        assert (run["broken"] > 0.5) == (run["arm"] == "edits"), run
+        assert (run["broken"] > 0.5) == (run["arm"] in ("edits", memory.SLOWER)), run
     assert min(gaps["rebuilt"]) > max(gaps["edits"])
-    apart = statistics.median(gaps["rebuilt"]) / statistics.median(gaps["edits"])
-    assert round(apart) == 5 and "is five times that of *edits*" in memory.__doc__, (
-        "less than the ten of its rule, as it says"
-    )
+    median = {arm: statistics.median(values) for arm, values in gaps.items()}
+    assert round(median["rebuilt"] / median["edits"]) == 5 and memory.void(runs) == {memory.CUT}
+    assert round(median["rebuilt"] / median[memory.SLOWER]) == 25 and not memory.void(runs, memory.SLOWER)
+    assert 15 < min(gaps["rebuilt"]) / max(gaps[memory.SLOWER]) < 16
+    fallen = [run["curve"] for run in memory.fresh(runs, "edits")[1:3]]
+    said = [[round(x, 2) for x in (max(curve[:6]), min(curve[4:8]), curve[-1])] for curve in fallen]
+    assert said == [[0.79, 0.02, 0.0], [0.8, 0.26, 0.18]], "as the page says"
+
+
+def test_a_rate_at_an_edge_is_told():
+    tuned = campaign.Tuned(("a", "b", "c", "d"), (0.1, 0.2, 0.3), (0,), "figure")
+    ends = {"a": (1, 2, 3), "b": (1, 3, 2), "c": (3, 2, 1), "d": (2, 2, 2)}
+    runs = [
+        {"arm": arm, "rate": rate, "seed": 100, "figure": end}
+        for arm, found in ends.items()
+        for rate, end in zip(tuned.rates, found, strict=True)
+    ]
+    told = [tuned.chosen(runs, arm) for arm in tuned.arms]
+    assert told == ["0.3 (highest tried)", "0.2", "0.1 (lowest tried)", "0.1"]
+    assert tuned.chosen(runs[:2], "a") == "" and campaign.chosen(0.1, (0.1,)) == "0.1"
 
 
 def test_arms_on_cases_differ_in_retrieval_alone():

@@ -63,7 +63,7 @@ def test_resume_from_the_middle_is_the_uninterrupted_run(single_thread, tmp_path
     run_local(run, tmp_path / "cut", resume=True)
     assert written(tmp_path / "whole") == written(tmp_path / "cut")
     assert weights(tmp_path / "whole") == weights(tmp_path / "cut")
-    assert [line["memory/regularisers.0.steps"] for line in written(tmp_path / "cut")[0]] == [1, 2, 3, 4, 5, 6]
+    assert [line["memory/regularisers.0.steps.0"] for line in written(tmp_path / "cut")[0]] == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -137,6 +137,29 @@ def test_a_rewritten_history_begins_a_row(server, policy):
         trainable(policy, row)
 
 
+def test_a_text_that_goes_on_after_an_end_begins_a_row_and_rewrites_nothing(server):
+    """The text lacks the token that ended the answer, or the stop string; token ids have it, and extend the row."""
+
+    def asked(session, prompt, **more):
+        return post(server, f"/{session}/v1/completions", {"prompt": prompt, "seed": 1, **more})["choices"][0]
+
+    def rewritten():
+        return json.loads(urllib.request.urlopen(server.url + "/health", timeout=5).read())["rewritten"]
+
+    first = asked("stop", "1 + 1 =", stop=["="], max_tokens=100)
+    asked("stop", "1 + 1 =" + first["text"] + " and", max_tokens=5)
+    assert first["finish_reason"] == "stop" and len(server.take("stop").rows) == 2
+    whole = asked("ids", "1 + 1 =", stop=["="], max_tokens=100)
+    asked("ids", [*whole["prompt_token_ids"], *whole["token_ids"], 5], max_tokens=5)
+    assert len(server.take("ids").rows) == 1
+    cut = asked("cut", "1 + 1 =", max_tokens=5)
+    asked("cut", "1 + 1 =" + cut["text"] + " and", max_tokens=5)
+    assert cut["finish_reason"] == "length" and len(server.take("cut").rows) == 1 and rewritten() == 0
+    asked("other", "1 + 1 =", max_tokens=5)
+    asked("other", "2 + 2 = 4, and", max_tokens=5)
+    assert len(server.take("other").rows) == 2 and rewritten() == 1
+
+
 def test_what_is_on_file_is_what_was_drawn(server, policy):
     ask(server, QUESTION, session="e", n=2)
     post(server, "/e/v1/completions", {"prompt": "1 + 1 ="})

@@ -17,7 +17,7 @@ from gimbal.records import Drop, Episode, Rollout, Task
 from gimbal.serve import replies
 from gimbal.serve.asked import Asked
 from gimbal.serve.driver import Awaited, Busy, Driver
-from gimbal.serve.exchanges import Exchange
+from gimbal.serve.exchanges import Exchange, Session
 from gimbal.serve.sessions import Over, Sessions
 
 Prompt = tuple[str, list[int]]  # as text, and as tokens
@@ -64,7 +64,7 @@ class Answers(AbstractAnswers):
         self.driver, self.policy, self.sampling, self.name = driver, policy, sampling, name
         self.seed, self.fixed, self.sessions = seed, fixed, sessions
         self.count = 0  # of requests to the engine
-        self.rewritten = 0  # contexts that continue no answer of their session, though it has some: each begins a row
+        self.rewritten = 0  # contexts that go on from no answer of their session, though it has some: each begins a row
         self._longest_token = max(map(len, policy.tokenizer.get_vocab()))
         self._lock = threading.Lock()  # of the counts
         self._encoding = threading.Lock()  # a tokenizer is no place for two threads
@@ -240,9 +240,10 @@ class Answers(AbstractAnswers):
     def _continuing(self, name: str, text: str, *, special: bool) -> Prompt:
         """What continues from an answer of this session begins with the very tokens that were drawn. ``special``: a first prompt is
         encoded with the tokenizer's own tokens around it."""
-        known, before = self.sessions.continued(name, text)
+        session = self.sessions.in_memory(name)
+        before = session.continued(text)
         with self._lock:
-            self.rewritten += known and before is None
+            self.rewritten += bool(session.exchanges) and before is None and not (special and _ended(session, text))
         with self._encoding:
             if before is None:
                 return text, self.policy.tokenizer.encode(text, add_special_tokens=special)
@@ -257,6 +258,12 @@ class Answers(AbstractAnswers):
         if len(prompt) > most or not all(0 <= token < len(tokenizer) for token in prompt):
             raise ValueError(f"prompt holds what is none of the model's token ids, which are 0 to {len(tokenizer) - 1}")
         return tokenizer.decode(prompt), prompt
+
+
+def _ended(session: Session, text: str) -> bool:
+    """Whether a text goes on after an answer that ended by itself or before a stop string: what ended it is not in the text, so it
+    begins a row, and yet nothing was rewritten."""
+    return any(text.startswith(one.rollout.task.prompt + replies.visible(one.rollout)) for one in session.exchanges)
 
 
 def _reason(error: BaseException) -> str:

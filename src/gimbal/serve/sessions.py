@@ -52,11 +52,10 @@ class Sessions:
             session = self.open.get(name)
         return () if session is None else session.exchanges
 
-    def continued(self, name: str, text: str) -> tuple[bool, Exchange | None]:
-        """Whether the session has answers in memory, and that which this text continues from."""
+    def in_memory(self, name: str) -> Session:
+        """The session as far as its answers are in memory."""
         with self._lock:
-            session = self.open.get(name)
-        return session is not None, None if session is None else session.continued(text)
+            return self.open.get(name, Session(name=name))
 
     def remember(self, name: str, exchanges: Sequence[Exchange]) -> None:
         """They are on record when it returns."""

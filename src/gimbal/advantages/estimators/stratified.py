@@ -20,8 +20,8 @@ class Stratified(AbstractAdvantage):
     arXiv:2510.06214).
 
     A = alpha A_stratum + (1 - alpha) A_group, each (R - mean R) / (std R + eps): over the rollouts of the group in the same stratum,
-    and over the whole group. The stratum of a rollout is the number of its turns, or the value of the fact that ``strata``
-    names ("score/NAME" of a reward, with weight 0 if needed).
+    and over the whole group. The stratum of a rollout is the number of its turns, with or without counted decisions (published: of its
+    searches), or the value of the fact that ``strata`` names ("score/NAME" of a reward, with weight 0 if needed).
 
     - ``alpha`` = 0, or one stratum only: GroupNormalized.
     - every stratum of one rollout: (1 - alpha) times GroupNormalized.
@@ -52,5 +52,5 @@ class Stratified(AbstractAdvantage):
 
     def _stratum_N(self, batch: TrainBatch) -> Float[Tensor, " N"] | Int[Tensor, " N"]:
         if self.strata == "turns":
-            return batch.turns_NS.where(batch.mask_NS, 0).amax(-1).double()
+            return batch.turns_NS.amax(-1).double()  # 0 in the padding
         return batch.column(self.strata, self).double()

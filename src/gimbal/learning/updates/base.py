@@ -100,12 +100,18 @@ class Remembered:
     """The state of a part that is itself a frozen record: the live half of an ``AbstractRemembering``."""
 
     def __init__(self, part: AbstractRemembering) -> None:
-        self.state = part.init()
+        self.kind, self.state = type(part).__name__, part.init()
 
     def state_dict(self) -> dict[str, Any]:
         return dict(self.state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state.keys() != self.state.keys():
+            raise ValueError(
+                f"the checkpoint's state of {self.kind} is of {', '.join(state) or 'nothing'}, and this one's of "
+                f"{', '.join(self.state)}: it is from another recipe or an earlier version of gimbal; start a new run from its "
+                "weights, policy.model=.../model"
+            )
         self.state = dict(state)
 
 

@@ -26,9 +26,9 @@ class EntropySmoothing(AbstractObjective, AbstractRemembering):
     - ``coef`` = 0: only the metrics.
     - a centre of 0 is not known yet and adds no penalty.
 
-    ``centres`` holds the initial values, one per turn; from the first step on a centre is the mean over all steps of the metric
-    entropy/turn_K, the mean entropy of turn K. TwoPhaseDecay moves ``smoothing``. Published: ``coef`` 0.001, ``penalty`` 0.05 to 0.1,
-    ``low`` 0 and ``high`` 2 (or 0.8 and 1.2), ``begin`` half the turns, ``form`` "indicator"; ours: the hinge.
+    ``centres`` holds the initial values, one per turn; from the first step in which a turn occurs its centre is the mean, over the
+    steps in which it occurred, of its mean entropy. TwoPhaseDecay moves ``smoothing``. Published: ``coef`` 0.001, ``penalty`` 0.05 to
+    0.1, ``low`` 0 and ``high`` 2 (or 0.8 and 1.2), ``begin`` half the turns, ``form`` "indicator"; ours: the hinge.
 
     Confidence: verified; ours: the form with a gradient.
     """
@@ -72,18 +72,26 @@ class EntropySmoothing(AbstractObjective, AbstractRemembering):
         else:
             price_NS = self.penalty * (below_NS + above_NS)
         metrics = {"entropy/policy": entropy_NS.detach(), "entropy/price": price_NS.detach()}
-        metrics |= {f"entropy/turn_{turn}": self._of_turn_NS(turn, batch) for turn in range(len(self.centres))}
+        for turn in range(len(self.centres)):
+            metrics |= {
+                f"entropy/turn_{turn}": self._of_turn_NS(turn, batch),
+                f"turn_frac/{turn}": self._seen_NS(turn, batch),
+            }
         return Terms(self.coef * (self.smoothing * price_NS - entropy_NS), metrics)
 
     def init(self) -> State:
-        return {"steps": 0.0} | {f"centres.{turn}": centre for turn, centre in enumerate(self.centres)}
+        seen = {f"steps.{turn}": 0.0 for turn in range(len(self.centres))}
+        return seen | {f"centres.{turn}": centre for turn, centre in enumerate(self.centres)}
 
     def update(self, state: State, metrics: Mapping[str, float]) -> State:
-        steps = state["steps"] + 1
-        fresh = [metrics[f"entropy/turn_{turn}"] for turn in range(len(self.centres))]
-        before = [state[f"centres.{turn}"] if steps > 1 else 0.0 for turn in range(len(self.centres))]
-        means = [mean + (x - mean) / steps for mean, x in zip(before, fresh, strict=True)]
-        return {"steps": steps} | {f"centres.{turn}": mean for turn, mean in enumerate(means)}
+        after = dict(state)
+        for turn in range(len(self.centres)):
+            entropy, seen = metrics[f"entropy/turn_{turn}"], metrics[f"turn_frac/{turn}"]
+            if seen > 0:  # both are means over the step's minibatches, in some of which the turn may be missing
+                steps = after[f"steps.{turn}"] = state[f"steps.{turn}"] + 1
+                before = state[f"centres.{turn}"] if steps > 1 else 0.0
+                after[f"centres.{turn}"] = before + (entropy / seen - before) / steps
+        return after
 
     def recalling(self, state: State) -> EntropySmoothing:
         return replace(self, centres=tuple(state[f"centres.{turn}"] for turn in range(len(self.centres))))
@@ -92,12 +100,17 @@ class EntropySmoothing(AbstractObjective, AbstractRemembering):
         return batch.turns_NS.clamp(0, len(self.centres) - 1)
 
     def _of_turn_NS(self, turn: int, batch: TrainBatch) -> Float[Tensor, "N S"]:
-        """A column whose mean over all decisions is the mean entropy of this turn; of a turn that did not occur, its history."""
+        """A column whose mean over all decisions is the mean entropy of this turn; 0 of a turn that did not occur."""
         entropy_NS = batch.column("entropy_NS", self).detach()
         count_N, all_N = batch.column(f"turn_counts/{turn}", self), batch.column("turn_counts/all", self)
-        before_NS = self.centres[turn] * batch.mask_NS if self.centres[turn] > 0 else entropy_NS
         own_NS = (entropy_NS * (all_N / count_N.clamp(min=1))[:, None]).where(self._turn_NS(batch) == turn, 0)
-        return own_NS.where(count_N[:, None] > 0, before_NS).to(entropy_NS.dtype)
+        return own_NS.to(entropy_NS.dtype)
+
+    def _seen_NS(self, turn: int, batch: TrainBatch) -> Float[Tensor, "N S"]:
+        """1 where this turn occurs in the minibatch, else 0: its mean over a step's minibatches is the share that have the turn."""
+        entropy_NS = batch.column("entropy_NS", self)
+        seen_N = batch.column(f"turn_counts/{turn}", self) > 0
+        return (seen_N[:, None] & batch.mask_NS).to(entropy_NS.dtype)
 
     def effects(self) -> frozenset[str]:
         return frozenset({ENTROPY})
