@@ -216,6 +216,20 @@ def unspelt(rows):
     return list(found.sentence())
 
 
+def test_demonstrations_that_the_template_cannot_write_are_refused_before_the_first_step():
+    policy, call = CausalLM().load(), {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+    chat = [{"role": "user", "content": "1 + 2"}, {"role": "assistant", "tool_calls": [call]}]
+    run = replace(sft(), tasks=Rows(rows=[{"messages": chat}]), held_out=None)
+    plain = "{% for message in messages %}{{ message.content + eos_token }}{% endfor %}"
+    policy.tokenizer.chat_template = plain
+    with pytest.raises(
+        ValueError, match="does not read tool_calls, and the answer of task row:0 has it: write the answer as text"
+    ):
+        compose.accepted(run, policy=policy)
+    policy.tokenizer.chat_template = plain.replace("eos", "(message.tool_calls or [''])[0] | string + eos")
+    assert not [told for told in compose.accepted(run, policy=policy) if "template" in told]
+
+
 def test_held_out_rows_that_are_trained_on_are_counted(place):
     (place / "c.jsonl").write_text('{"prompt": "0 + 1 =\\n"}\n{"prompt": "new"}\n')
     mixed = Mixed(sets=(short("a.jsonl"), short("b.csv")), weights=(0.7, 0.3))
