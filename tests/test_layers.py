@@ -14,6 +14,7 @@ LEVEL = {
     "waiting": 0,
     "hangup": 0,
     "nested": 0,
+    "chats": 0,
     "records": 0,
     "composition": 0,
     "ops": 0,
@@ -41,6 +42,7 @@ LEVEL = {
 }
 # Within a level, one way only.
 SIBLINGS = {
+    ("records", "chats"),
     ("ops", "records"),
     ("ops", "composition"),
     ("composition", "records"),

@@ -24,6 +24,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from gimbal.chats import is_chat, spoken
+
 LEAST_TEMPERATURE, MOST_TEMPERATURE, MOST_LENGTH = 0.001, 1000.0, 10_000_000  # beyond, logits overflow; longest context
 VISIT = "visit"  # column of a task: how many times it was given out before, where a curriculum gives it out again
 Fault = Literal["provider", "tool", "sandbox", "environment", "agent"]  # what broke; never the policy's doing
@@ -47,17 +49,11 @@ class Task:
 
     @property
     def asked(self) -> str:
-        """The prompt as a person reads it: its text, or the messages of a chat, each after its role."""
+        """The prompt as a person reads it: its text, or the messages of a chat, each after its role, with the calls of tools."""
         messages = self.columns.get("messages", ())
         if self.prompt or not is_chat(messages):
             return self.prompt
-        return "\n".join(f"{message['role']}: {message['content']}" for message in messages)
-
-
-def is_chat(value: Any) -> bool:
-    """Whether it is a list of messages with role and content."""
-    many = isinstance(value, Sequence) and bool(value)
-    return many and all(isinstance(m, Mapping) and isinstance(m.get("role"), str) and "content" in m for m in value)
+        return "\n".join(f"{message['role']}: {spoken(message)}" for message in messages)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,9 @@ from gimbal.dataflow.budgets.fixed import FixedBudget
 from gimbal.dataflow.staleness import Pace
 from gimbal.engines.base import Finished
 from gimbal.policies.token import Sampling
-from gimbal.records import Drop, Episode, Group
+from gimbal.records import Drop, Episode, Group, Task
 from gimbal.runtime.base import AtOnce
+from gimbal.runtime.patience import Patience
 from gimbal.runtime.pipeline import Parts, Pipeline, Starved
 
 
@@ -97,7 +98,10 @@ def test_where_rollouts_broke_their_error_is_told_and_no_advice_on_tasks():
     broken = Drop("tool_error", drawn=1, said="tool Mine for task 3, turn 0 raised KeyError: 'x' (mine.py, line 7)")
     engine.step = lambda: [Finished(key=i.key, outcome=broken) for i in Pruning.step(engine)]
     line = pipeline(engine, patience=2)
-    with pytest.raises(Starved, match=r"6 tool_error\), so there is nothing .*with: tool Mine .*line 7\)$") as told:
+    with pytest.raises(
+        Starved,
+        match=r"6 tool_error\), so there is nothing .*with: tool Mine .*line 7\) \(\d+ rollouts failed like this\)$",
+    ) as told:
         next(batches(line, 1))
     assert "too hard" not in str(told.value)
 
@@ -124,6 +128,32 @@ def test_a_resumed_run_has_the_whole_patience_again_and_its_own_reasons():
     assert after.drops["environment_error"] == 5, "the counts of the whole run go on"
 
 
+def test_each_cause_of_a_failure_is_told_once():
+    """What an agent printed and the numbers in it differ from rollout to rollout; the cause does not."""
+    told, task = [], Task(id="a")
+    patience = Patience(2, least=2, note=told.append)
+    long = (
+        "the agent agent.py:solve failed: it raised KeyError: 'expected' (agent.py, line 8); "
+        + "the task has answer, prompt " * 4
+    )
+    for number in range(9):
+        patience.broken(task, Drop("agent_error", said=f"{long}; it printed: {number} {'x' * number}"))
+    patience.broken(task, Drop("agent_timeout", said="it is late"))
+    assert [said.partition(": ")[0] for said in told] == [
+        f"a rollout of task a failed and was removed from its group ({reason})"
+        for reason in ("agent_error", "agent_timeout")
+    ]
+    patience.broken(task, Drop("agent_error", said=long))
+    patience.dropped("agent_error", {})
+    with pytest.raises(
+        Starved, match=r"most recently with: the agent agent.py:solve failed.*\(10 rollouts failed like this\)"
+    ):
+        patience.dropped("agent_error", {})
+    for number in range(5):
+        patience.broken(task, Drop("provider_error", said="other " * number))
+    assert len(told) == 3, "of more causes than a person reads, the first"
+
+
 def test_an_engine_that_loses_a_request_is_named_with_it():
     line = pipeline(Pruning(longest=64, silent=2))
     with pytest.raises(AssertionError, match=r"Pruning lost 6 requests \(group, sample\): \[\(0, 2\)"):
@@ -145,7 +175,7 @@ def test_an_episode_whose_environment_broke_is_neither_a_success_nor_a_failure()
     told = []
     line = pipeline(engine, note=told.append)
     (groups,) = batches(line, 1)
-    assert len(told) == 3 and all("the sandbox is gone" in sentence for sentence in told)
+    assert len(told) == 1 and "the sandbox is gone" in told[0]
     assert all([episode.sample for episode in group.episodes] == [1, 2, 3] for group in groups)
     assert line.drops["rollouts/environment_error"] >= 3
 

@@ -36,6 +36,23 @@ def test_no_question_is_on_both_sides(prompts, amount, seed):
     assert again == [train, held]
 
 
+def test_tasks_that_ask_the_same_as_held_out_ones_are_counted():
+    train, held = parted(rows([n % 5 for n in range(48)]), 0.05)
+    count = 48 - len(train) - len(held)
+    assert count > 0 and train.left_out().startswith(
+        f"{count} of 48 tasks are left out, because they ask the same as a held-out one (there are 5 different questions): "
+        f"{len(train)} are trained on and {len(held)} held out"
+    )
+    assert parted(rows(range(48)), 0.1)[0].left_out() == ""
+    with pytest.raises(
+        ValueError,
+        match="none to train on: they ask 5 different questions, each of which is among the 24 held-out tasks",
+    ):
+        len(parted(rows([n % 5 for n in range(48)]), 0.5)[0])
+    with pytest.raises(ValueError, match="they ask 1 different question, which is among the 1 held-out"):
+        len(parted(rows([0] * 8), 0.1)[0])
+
+
 def test_another_seed_holds_others_out():
     first, second = (asked(parted(rows(range(50)), 10.0, seed)[1]) for seed in (0, 1))
     assert len(first) == len(second) == 10 and first != second

@@ -3,6 +3,7 @@
 import pytest
 
 from gimbal.environments.dataset import Rows
+from gimbal.records import Task
 
 USER, FOUR, FIVE = (
     {"role": role, "content": text} for role, text in (("user", "2 + 2"), ("assistant", "4"), ("assistant", "5"))
@@ -46,3 +47,43 @@ def test_a_chat_that_asks_stays_a_prompt():
     with pytest.raises(ValueError, match="columns: messages, level"):  # those of the file
         task({"messages": [{"role": "assistant", "content": None}], "level": 3})
     assert Rows(rows=[{"messages": [USER]}], prompt="messages")[0].columns["messages"] == [USER]
+
+
+CALL = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": {"a": 2}}}],
+}
+TOLD = {"role": "tool", "content": "4"}
+KEPT = {**CALL, "content": ""}
+
+
+@pytest.mark.parametrize("absent", [False, True])
+def test_an_answer_that_calls_tools_is_kept_whole(absent):
+    """Its text alone is empty: runs learned to say nothing."""
+    call = {key: value for key, value in CALL.items() if key != "content"} if absent else CALL
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    assert task({"messages": [USER, call], "tools": tools}).columns["completion"] == KEPT
+    assert task({"prompt": [USER], "completion": [call], "tools": tools}).columns["completion"] == KEPT
+    pair = task({"prompt": [USER], "chosen": [call], "rejected": [FIVE]})
+    assert (pair.columns["completion"], pair.columns["score"]) == ([KEPT, "5"], [1.0, 0.0])
+    assert task({"messages": [USER, call, TOLD, FOUR]}).columns["completion"] == "4"
+
+
+def test_keys_that_arrow_fills_in_say_nothing():
+    arrow = {**CALL, "thinking": None, "tool_calls": [{**CALL["tool_calls"][0], "id": None}]}
+    assert task({"messages": [{**USER, "tool_calls": None}, arrow]}).columns["completion"] == KEPT
+    assert task({"messages": [USER, {**FOUR, "tool_calls": None}]}).columns["completion"] == "4"
+    thought = task({"messages": [USER, {**FOUR, "reasoning_content": "two and two"}]})
+    assert thought.columns["completion"] == {"role": "assistant", "content": "4", "reasoning_content": "two and two"}
+    parts = [{"type": "text", "text": "4"}, {"type": "text", "text": "2"}]
+    assert task({"messages": [USER, {**FOUR, "content": parts}]}).columns["completion"] == "42"
+
+
+def test_calls_are_read_by_a_person():
+    chat = [USER, {**CALL, "content": "Let me add."}, TOLD]
+    assert (
+        Task(id="t", columns={"messages": chat}).asked == 'user: 2 + 2\nassistant: Let me add. add({"a": 2})\ntool: 4'
+    )
+    strange = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}, 7]}
+    assert Task(id="t", columns={"messages": [strange]}).asked == "assistant: f({}) 7()"

@@ -5,7 +5,9 @@ import pytest
 from gimbal.environments.dataset import Rows
 from gimbal.policies.token import CausalLM, Sampling
 from gimbal.records import Task
+from gimbal.runtime.looking import Copied
 from gimbal.workflows.base import Attempt, Write
+from gimbal.workflows.demonstrated import Demonstrated
 from gimbal.workflows.words import Words
 
 PLAIN = "{% for message in messages %}{{ message.role + ':' + message.content + '\n' }}{% endfor %}"
@@ -114,3 +116,79 @@ def test_a_tokenizer_of_another_model_is_told_wherever_its_ids_come_from():
     ):
         with pytest.raises(ValueError, match=f"has the token {max(ids)}; this model knows 0 to {max(ids) - 1}"):
             ask()
+
+
+ADD = {"a": 7, "b": 2}
+SAID = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": ADD}}],
+}
+WRITES = (
+    "{% for message in messages %}{{ message.role + ':' + message.content }}"
+    "{% for call in message.tool_calls or [] %}{{ call.function.name + ' ' + call.function.arguments | tojson }}{% endfor %}"
+    "{{ eos_token + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}"
+)
+
+
+def learned(policy, template, said, **columns):
+    """The row of a demonstration: its prompt, what is trained on, and the token that ends it."""
+    policy.tokenizer.chat_template = template
+    task = Task(id="t", prompt="" if columns else "hi", columns={**columns, "completion": said})
+    Copied(policy).look(task, Demonstrated())
+    attempt = Attempt(group=0, task=task, samples=(0,), sampling=Sampling(), seed=0)
+    row = Words(policy, "Demonstrated").written(Write(text=said), attempt, 0)
+    ids, start = row.decisions.ids_NL[0].tolist(), int(row.decisions.prompt_N[0])
+    assert ids[:start] == policy.encode_task(task) and row.text == policy.decode(ids[start:])
+    return policy.decode(ids[:start]), policy.decode(ids[start:-1]), ids[-1]
+
+
+def test_a_call_is_learned_as_the_model_would_write_it(policy):
+    asked, answer, end = learned(policy, WRITES, SAID, messages=CHAT)
+    assert (asked, answer) == ("user:hi\nassistant:", 'add {"a": 7, "b": 2}') and end in policy.end_ids
+    text = learned(policy, WRITES, 'add {"a": 7, "b": 2}', messages=CHAT)
+    assert text == (asked, answer, end), "as the same answer that is written as text"
+    assert learned(policy, WRITES, {**SAID, "content": "So: "}, messages=CHAT)[1] == 'So: add {"a": 7, "b": 2}'
+    quoted = [{"type": "function", "function": {"name": "add", "arguments": '{"a": 7, "b": 2}'}}]
+    assert learned(policy, WRITES, {**SAID, "tool_calls": quoted}, messages=CHAT) == text
+    endless = WRITES.replace("{{ eos_token + '\n' }}", "")
+    assert learned(policy, endless, SAID, messages=CHAT)[1:] == text[1:], "a template without an end is given one"
+
+
+@pytest.mark.parametrize(
+    ("template", "said", "sentence"),
+    [
+        (
+            WRITES.replace("tool_calls", "calls"),
+            SAID,
+            "does not read tool_calls, and the answer of task t has it: write the answer",
+        ),
+        (WRITES, {**SAID, "thinking": "hm"}, "does not read thinking, and the answer of task t has it"),
+        (
+            WRITES.replace("'assistant:'", "'model:'"),
+            SAID,
+            "does not write the answer of task t after its generation prompt",
+        ),
+        (
+            WRITES + "{% if not add_generation_prompt %}over{% endif %}",
+            SAID,
+            "writes 'over' behind the end of the answer of task t",
+        ),
+        (
+            WRITES + "{% if not add_generation_prompt %}{{ 1 + 'a' }}{% endif %}",
+            SAID,
+            "refuses the answer of task t: .*write the",
+        ),
+    ],
+)
+def test_an_answer_that_the_template_cannot_write_is_refused(policy, template, said, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        learned(policy, template, said, messages=CHAT)
+
+
+def test_a_call_that_answers_a_text_is_refused(policy):
+    with pytest.raises(
+        ValueError,
+        match=r"has tool_calls, which only a chat template can write.*tasks\.chat=true",
+    ):
+        learned(policy, WRITES, SAID)

@@ -153,7 +153,16 @@ def test_a_step_that_generated_nothing_has_no_rate(capsys):
     for step, rate in ((1, 250.0), (2, 0.0)):
         console.step({"step": float(step), "reward/mean": 1.0, "perf/tokens_per_s": rate, "time/step": 1.0})
     first, second = capsys.readouterr().out.splitlines()
-    assert "tok/s 250 " in first and "tok/s" not in second
+    assert "tok/s 250 " in first and "tok/s - " in second, "columns stay where they are"
+    Console(2, "run").step({"step": 1.0, "loss": 1.0, "perf/tokens_per_s": 0.0})
+    assert "tok/s" not in capsys.readouterr().out, "of a run on written answers"
+
+
+def test_a_sentence_about_the_run_has_the_prefix_of_those_before_it(capsys):
+    console = Console(2, "run")
+    console.tell("all 3 held-out tasks are also trained on")
+    console.note("report: runs/a/report.html")
+    assert capsys.readouterr().out == "gimbal: all 3 held-out tasks are also trained on\nreport: runs/a/report.html\n"
 
 
 def test_recorded_answers_are_told_by_their_loss(capsys):

@@ -157,7 +157,7 @@ ADVICE = [
     ),
     (
         {"workflow": Dialogue(tool=Terminal())},
-        "is what decides now which tasks count as solved",
+        "what Terminal pays an episode is added to what the rewards give, and the first of these",
         {"workflow": Dialogue(tool=Terminal()), "rewards": (Paid(), Digits())},
     ),
     ({"workflow": Retrying(firsts=4)}, "so nothing is retried", {"workflow": Retrying(firsts=2)}),

@@ -216,6 +216,20 @@ def unspelt(rows):
     return list(found.sentence())
 
 
+def test_demonstrations_that_the_template_cannot_write_are_refused_before_the_first_step():
+    policy, call = CausalLM().load(), {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+    chat = [{"role": "user", "content": "1 + 2"}, {"role": "assistant", "tool_calls": [call]}]
+    run = replace(sft(), tasks=Rows(rows=[{"messages": chat}]), held_out=None)
+    plain = "{% for message in messages %}{{ message.content + eos_token }}{% endfor %}"
+    policy.tokenizer.chat_template = plain
+    with pytest.raises(
+        ValueError, match="does not read tool_calls, and the answer of task row:0 has it: write the answer as text"
+    ):
+        compose.accepted(run, policy=policy)
+    policy.tokenizer.chat_template = plain.replace("eos", "(message.tool_calls or [''])[0] | string + eos")
+    assert not [told for told in compose.accepted(run, policy=policy) if "template" in told]
+
+
 def test_held_out_rows_that_are_trained_on_are_counted(place):
     (place / "c.jsonl").write_text('{"prompt": "0 + 1 =\\n"}\n{"prompt": "new"}\n')
     mixed = Mixed(sets=(short("a.jsonl"), short("b.csv")), weights=(0.7, 0.3))
@@ -225,6 +239,9 @@ def test_held_out_rows_that_are_trained_on_are_counted(place):
     assert compose.accepted(same)[0].startswith("all 12 held-out tasks")
     tasks, held_out = parted(short("a.jsonl"), 0.2)
     assert not compose.accepted(replace(both, tasks=tasks, held_out=HeldOut(tasks=held_out)))
+    tasks, held_out = parted(Rows(rows=[{"prompt": str(n % 5)} for n in range(48)]), 1.0)
+    (told,) = compose.accepted(replace(both, tasks=tasks, held_out=HeldOut(tasks=held_out)))
+    assert " of 48 tasks are left out, because they ask the same as a held-out one" in told
 
 
 @dataclass(frozen=True, kw_only=True)

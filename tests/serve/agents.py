@@ -36,6 +36,8 @@ def go_wrong(base_url, task):
     how = task.get("how")
     if how == "raise":
         raise KeyError("lost")
+    if how == "lacks":
+        print(task["expected"])
     if how == "exit":
         sys.exit(3)
     if how == "killed":

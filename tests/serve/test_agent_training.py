@@ -71,6 +71,12 @@ def test_failures_are_counted_by_name_and_the_run_goes_on(tmp_path):
     assert drops["rollouts/agent_error"] % 4 == 0 and drops["rollouts/agent_error"] >= 4 and drops["agent_error"] >= 1
 
 
+def test_an_agent_that_asks_for_a_column_that_is_not_there_is_told_which_are(tmp_path):
+    rows = [{**row, "how": "lacks"} for row in ROWS]
+    with pytest.raises(ValueError, match=r"it raised KeyError: 'expected' .*; the task has .*answer.*prompt"):
+        train(tmp_path, rows=rows, steps=2, max_staleness=0, tasks=rows, max_empty_batches=1)
+
+
 def test_delivery_is_proved_at_the_address(tmp_path, monkeypatch):
     """Something else that answers there, with a version of its own, ends the run before it draws anything."""
     said = live.Said

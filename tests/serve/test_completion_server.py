@@ -9,13 +9,17 @@ import threading
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
 
 from gimbal import api
+from gimbal.cli.serve import serving_engine
 from gimbal.engines.native import Native
+from gimbal.engines.vllm import VLLM
 from gimbal.policies.token import CausalLM, Sampling
+from gimbal.recipes.core.sft import sft
 from gimbal.records import Part
 from gimbal.serve.exchanges import read
 from gimbal.serve.server import CompletionServer
@@ -203,7 +207,9 @@ def test_requests_that_arrive_together_are_drawn_together(server):
 
 def test_refused_in_a_sentence(server):
     chat, plain = "/v1/chat/completions", "/v1/completions"
-    assert refused(server, "/v2/nothing", {})[0] == 404
+    status, said = refused(server, "/v2/nothing", {})
+    assert status == 404 and all(f"/v1/{path}" in said for path in ("chat/completions", "completions", "models"))
+    assert "/EPISODE/v1/reward" in said
     for path, body, sentence in [
         (chat, {"messages": []}, "messages must be a list"),
         (chat, {"messages": [{"role": "user"}]}, "content, which is text"),
@@ -263,6 +269,17 @@ def test_openais_own_client(server, policy):
 def test_the_model_in_the_package_is_served_by_its_name(tmp_path):
     assert api.to_evaluate("gimbal-tiny", "demo", tmp_path).policy == CausalLM()
     assert api.version("gimbal-tiny", tmp_path) == 0
+
+
+def test_a_run_on_written_answers_is_served_by_an_engine_that_samples(capsys):
+    """It was started with Offline(), and every request was refused."""
+    run = sft()
+    assert serving_engine(run, "runs/sft-0") == run.held_out.engine and not capsys.readouterr().err
+    for held_out in (None, replace(run.held_out, engine=run.engine)):
+        assert serving_engine(replace(run, held_out=held_out), "runs/sft-0") == Native()
+        assert "runs/sft-0 samples nothing (engine=Offline()); engine=Native() serves it" in capsys.readouterr().err
+    other = replace(run, engine=VLLM(), held_out=None)
+    assert serving_engine(other, "x") == VLLM() and not capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gimbal.cli.words import parse
 from gimbal.waiting import LOADING, tell, waiting
+
+if TYPE_CHECKING:
+    from gimbal.engines.base import AbstractEngineSpec
+    from gimbal.runtime.run import AbstractRun
 
 HELP = """\
 gimbal serve RUN|MODEL [--port 8000] [--host 127.0.0.1] [--record FILE.jsonl] [--fixed] [key=value ...]
@@ -20,6 +25,20 @@ and end it, POST {"score": 1.0} to http://HOST:PORT/NAME/v1/reward.
   --fixed               ignore temperature and truncation in requests: agents often ask for temperature 0, which cannot be trained on
   --recipe RECIPE       use this recipe's engine and sampling for a model directory (default: demo)
   engine.slots=32  sampling.temperature=0.8     any key of the recipe"""
+
+
+def serving_engine(run: AbstractRun, target: str) -> AbstractEngineSpec:
+    """The engine that its evaluation samples with, or it; a run on written answers may have none that samples."""
+    from gimbal.engines.base import DRAW
+    from gimbal.engines.native import Native
+
+    own = run.held_out.engine if run.held_out and run.held_out.engine else run.engine
+    if DRAW in own.can:
+        return own
+    tell(
+        f"{target} samples nothing (engine={type(own).__name__}()); engine=Native() serves it, and engine=... is another"
+    )
+    return Native()
 
 
 def serve(argv: Sequence[str]) -> int:
@@ -51,7 +70,7 @@ def serve(argv: Sequence[str]) -> int:
         policy = run.policy.load(run.seed).to(where)
     if not isinstance(policy, TokenPolicy):
         raise ValueError(f"{target} is not a language model; gimbal serve can only serve language models")
-    engine = (run.held_out.engine if run.held_out and run.held_out.engine else run.engine).start(policy)
+    engine = serving_engine(run, target).start(policy)
     load(engine, policy, api.version(target, runs))
     record = Path(arguments.flags.get("record", "exchanges.jsonl"))
     with CompletionServer(

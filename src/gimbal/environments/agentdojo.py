@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractTasks, Moment
 from gimbal.environments.calls import ToolCall, answer, calls, written
@@ -90,6 +90,8 @@ class AgentDojo(AbstractEnvironmentSpec):
     The package writes the time on the wall into mails and files, and orders the participants of an event anew in each process. Here it
     is always noon of the day that its calendar calls today, and they stand as they were given: the same actions give the same bytes.
     """
+
+    pays: ClassVar[bool] = True
 
     def open(self) -> AbstractEnvironment:
         return UserDesk()

@@ -6,12 +6,13 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
-from gimbal.composition import AbstractPart
+from gimbal.composition import AbstractPart, Advice, Composition, Verdict
 from gimbal.records import Fault, Lateness, Task
+from gimbal.rewards.paid import Paid
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 
@@ -165,7 +166,22 @@ class AbstractEnvironment(ABC):
 
 
 class AbstractEnvironmentSpec(AbstractPart, ABC):
-    """The saved, frozen choice of an environment, which travels between processes; ``open`` makes a live one."""
+    """The saved, frozen choice of an environment, which travels between processes; ``open`` makes a live one.
+
+    ``pays``: its steps earn rewards, to which those of the run are added.
+    """
+
+    pays: ClassVar[bool] = False
+
+    def fits(self, whole: Composition) -> Iterator[Verdict]:
+        yield from super().fits(whole)
+        first = next(iter(whole.run.rewards), None)
+        if self.pays and first is not None and not isinstance(first, Paid):
+            yield Advice(
+                f"what {type(self).__name__} pays an episode is added to what the rewards give, and the first of these, {first.name}, "
+                "decides which tasks count as solved (pass_rate, pass@1): rewards=() leaves what it pays, and reward='Paid(),...' adds "
+                "both but lets it decide"
+            )
 
     @property
     def triggers(self) -> tuple[str, ...]:

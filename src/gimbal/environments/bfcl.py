@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractTasks, Moment
 from gimbal.environments.calls import ToolCall, answer, calls, written
@@ -76,6 +76,8 @@ class Bfcl(AbstractEnvironmentSpec):
 
     Functions are called with what JSON says. The package evaluates a model's text as Python, which here would be its own process.
     """
+
+    pays: ClassVar[bool] = True
 
     def open(self) -> AbstractEnvironment:
         return Apis()

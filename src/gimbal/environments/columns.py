@@ -10,7 +10,7 @@ from typing import Any
 
 from gimbal.environments import images
 from gimbal.environments.tables import MISSING, Row, at, parsed
-from gimbal.environments.written import written
+from gimbal.environments.written import filled, written
 from gimbal.records import Task, is_chat
 
 ANSWER = "answer"
@@ -76,7 +76,7 @@ class Columns:
 
     def _chat(self, messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The messages behind the system prompt, unless they bring their own."""
-        messages = [_filled(message) for message in messages]
+        messages = [filled(message) for message in messages]
         if not self.system or messages[0]["role"] == "system":
             return messages
         return [{"role": "system", "content": self.system}, *messages]
@@ -109,13 +109,6 @@ def _listed(row: Mapping[str, Any]) -> str:
     return f"{', '.join(map(str, row)) or 'none'} (tasks.prompt={near} reads another one)"
 
 
-def _filled(value: Any) -> Any:
-    """Without keys that are None: Arrow gives every message the keys of all messages, and a template asks which are there."""
-    if isinstance(value, Mapping):
-        return {key: _filled(item) for key, item in value.items() if item is not None or key == "content"}
-    return [_filled(item) for item in value] if isinstance(value, list | tuple) else value
-
-
 def _tools(value: Any, where: str) -> list[Any]:
     """The function schemas that the chat template is given; a dataset may hold them as JSON in a text."""
     tools = parsed(value, f"{where}, column tools") if isinstance(value, str) else value
@@ -124,4 +117,4 @@ def _tools(value: Any, where: str) -> list[Any]:
             f"{where}: the column tools is {value!r:.60}; of a chat it is a list of OpenAI's function schemas, which the chat template "
             "is given, or is called something else"
         )
-    return [_filled(tool) for tool in tools]
+    return [filled(tool) for tool in tools]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from gimbal.config.own import told
 from gimbal.config.parts import label
@@ -65,6 +65,7 @@ class TextGymnasium(AbstractEnvironmentSpec):
     counts in ``tool/failed_frac``. ``is_success`` in the info of a step says whether the goal is reached.
     """
 
+    pays: ClassVar[bool] = True
     environment: str | Callable[..., Any]
 
     def __post_init__(self) -> None:

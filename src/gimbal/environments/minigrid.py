@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractGenerated, Moment
 from gimbal.environments.gym import opened
@@ -64,6 +64,8 @@ class MiniGrid(AbstractEnvironmentSpec):
     A turn without an action costs a step (done) and is told so. The reward is the package's: 1 - 0.9 x steps / most steps where the
     mission is accomplished, else 0; its limit on steps is a truncation.
     """
+
+    pays: ClassVar[bool] = True
 
     def open(self) -> AbstractEnvironment:
         return Grid()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
-from typing import Literal
+from typing import ClassVar, Literal
 from zlib import crc32
 
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractGenerated, Moment
@@ -156,6 +156,8 @@ class NaturalDeduction(AbstractEnvironmentSpec):
 
     A small exact system for methods of theorem proving; it is not Lean, and says nothing of what a model knows of mathematics.
     """
+
+    pays: ClassVar[bool] = True
 
     def open(self) -> Proving:
         return Proving()

@@ -6,7 +6,7 @@ import json
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Failure, Moment
 from gimbal.records import Task
@@ -31,6 +31,7 @@ class OpenEnv(AbstractEnvironmentSpec):
     actions: a resumed run gives up the episodes that it cannot bring back, where it would end otherwise.
     """
 
+    pays: ClassVar[bool] = True
     address: str
     action: str = "message"
     shown: str = ""

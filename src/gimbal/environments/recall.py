@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from string import ascii_lowercase
-from typing import Any
+from typing import Any, ClassVar
 
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractGenerated, Moment
 from gimbal.records import Task
@@ -61,6 +61,8 @@ class Recall(AbstractEnvironmentSpec):
 
     For tasks of Streams.
     """
+
+    pays: ClassVar[bool] = True
 
     def open(self) -> AbstractEnvironment:
         return Recalling()

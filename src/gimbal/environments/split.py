@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -51,6 +51,18 @@ class Split(AbstractTasks):
     def __getitem__(self, index: int) -> Task:
         return self.tasks[int(self._places[index])]
 
+    def left_out(self) -> str:
+        """How many tasks are on neither side, because they ask the same as a held-out one; "" if there are none."""
+        size, held = len(self.tasks), len(replace(self, side="held_out"))
+        trained = len(replace(self, side="train"))
+        if size == held + trained:
+            return ""
+        return (
+            f"{size - held - trained:,} of {size:,} tasks are left out, because they ask the same as a held-out one (there are "
+            f"{len(np.unique(self.tasks.questions())):,} different questions): {trained:,} are trained on and {held:,} held out; a "
+            "file of other tasks, held_out=FILE, leaves none out"
+        )
+
     @cached_property
     def _places(self) -> np.ndarray:
         size = len(self.tasks)
@@ -61,7 +73,14 @@ class Split(AbstractTasks):
         asked = self.tasks.questions()
         rest = ~np.isin(asked, asked[held])
         if not rest.any():
-            raise ValueError(f"held_out={self.held_out:g} of {size:,} tasks leaves none to train on; lower it")
+            told = f"held_out={self.held_out:g} of {size:,} tasks leaves none to train on"
+            if count >= size:
+                raise ValueError(f"{told}; lower it")
+            many = "question, which is" if (n := len(np.unique(asked))) == 1 else "questions, each of which is"
+            raise ValueError(
+                f"{told}: they ask {n:,} different {many} among the {count:,} held-out tasks, and a task that asks the same as a "
+                "held-out one is not trained on: lower it, or hold out a file of other tasks, held_out=FILE"
+            )
         if self.side == "train":
             return np.flatnonzero(rest)
         _, first = np.unique(asked[held], return_index=True)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
-from gimbal.composition import Advice, Composition, Verdict
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, Failure, Moment
 from gimbal.environments.calls import answer, calls
 from gimbal.environments.functions import called
 from gimbal.environments.signatures import schema
 from gimbal.records import Fault, Task, is_chat
-from gimbal.rewards.paid import Paid
 from gimbal.sandbox.base import AbstractSandboxSpec
 from gimbal.sandbox.live import AbstractSandbox, OverLimit, SandboxError, Untrusted
 from gimbal.sandbox.monty import Monty
@@ -65,21 +63,13 @@ class Terminal(AbstractEnvironmentSpec):
     lost is nobody's: the episode ends as a ``sandbox_error``.
     """
 
+    pays: ClassVar[bool] = True
     sandbox: AbstractSandboxSpec = Monty(timeout=10.0)
     most: int = 2000
 
     def __post_init__(self) -> None:
         if self.most < 8:
             raise ValueError(f"Terminal.most is {self.most}; it must be at least 8 characters of what a program says")
-
-    def fits(self, whole: Composition) -> Iterator[Verdict]:
-        yield from super().fits(whole)
-        first = next(iter(whole.run.rewards), None)
-        if first is not None and not isinstance(first, Paid):
-            yield Advice(
-                f"the terminal pays 1 for a solved task, and the first reward, {first.name}, is what decides now which tasks count as "
-                "solved (pass_rate, pass@1): to let the terminal decide, put reward='Paid(),...' before it"
-            )
 
     @property
     def fault(self) -> Fault:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import RLock
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -61,6 +61,8 @@ class TextArena(AbstractEnvironmentSpec):
     The package draws from Python's and numpy's global generators. Here each game keeps its own state of both: the same task and the
     same moves give the same bytes, whatever is played beside it.
     """
+
+    pays: ClassVar[bool] = True
 
     def open(self) -> AbstractEnvironment:
         return Arena(1)

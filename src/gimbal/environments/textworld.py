@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, ClassVar
 
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractGenerated, Moment
 from gimbal.ops import stable_hash
@@ -67,6 +67,8 @@ class TextWorld(AbstractEnvironmentSpec):
     as a share of the most that can be had: 1 in all for a quest that is done. A lost game ends without more; there is no limit but that
     of the workflow.
     """
+
+    pays: ClassVar[bool] = True
 
     def open(self) -> AbstractEnvironment:
         return World()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from gimbal.config.parts import REFERENCE, label, resolve
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractTasks, Failure, Moment
@@ -85,6 +85,7 @@ class Verifiers(AbstractEnvironmentSpec):
     ``strict`` false it is worth 0. Refused by name: rewards of a whole group, and a loop that rewrites what was said.
     """
 
+    pays: ClassVar[bool] = True
     strict: bool = True
 
     def open(self) -> AbstractEnvironment:

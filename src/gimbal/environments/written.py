@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gimbal.chats import BESIDE, is_chat
 from gimbal.environments.tables import MISSING, at
-from gimbal.records import is_chat
+
+CHATS = ("messages", "completion", "chosen", "rejected")  # columns that may be one, besides the prompt
 
 
 def written(row: Mapping[str, Any], prompt: str, where: str) -> Mapping[str, Any]:
     """The row with ``completion``, and for a pair ``score``, from ``chosen`` and ``rejected``, or from the end of ``messages``.
 
     - ``chosen``, ``rejected``: two completions, scores 1 and 0. Where they are chats that hold the prompt too, it is what they share.
-    - ``completion`` as a chat of one assistant message: its text.
+    - ``completion`` as a chat of one assistant message: its text; the message itself if it calls tools or thinks, which only the
+      model's chat template can write.
     - ``messages`` that end with the assistant, in a row without a prompt: the last message is the completion. Other messages are the
       prompt of a row that has none.
     """
+    row = {key: _complete(value) if key in (prompt, *CHATS) else value for key, value in row.items()}
     there = at(row, prompt) is not MISSING
     if not there and prompt != "prompt":  # a column that the user named is not replaced
         return row
@@ -56,9 +60,37 @@ def _pair(row: Mapping[str, Any], prompt: str, there: bool, where: str) -> Mappi
     return {**row, **made}
 
 
-def _said(value: Any, length: int | None = None) -> str | None:
-    """The text of an assistant message at the end of a chat (of so many messages), else None."""
+def _said(value: Any, length: int | None = None) -> str | Mapping[str, Any] | None:
+    """What an assistant message at the end of a chat (of so many messages) says, else None: text, or a message with more than text."""
     if not isinstance(value, Sequence) or not is_chat(value) or length not in (None, len(value)):
         return None
     last = value[-1]
-    return last["content"] if last["role"] == "assistant" and isinstance(last["content"], str) else None
+    content, more = _joined(last["content"]), {key: filled(last[key]) for key in BESIDE if last.get(key)}
+    if last["role"] != "assistant" or not isinstance(content, str | None if more else str):
+        return None
+    return {"role": "assistant", "content": content or "", **more} if more else content
+
+
+def _joined(content: Any) -> Any:
+    """Parts of text as one text."""
+    parts = content if isinstance(content, list | tuple) else [None]
+    if all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in parts):
+        return "".join(part["text"] for part in parts)
+    return content
+
+
+def _complete(value: Any) -> Any:
+    """A chat whose messages that only call tools may leave out their content, as OpenAI's and TRL's do."""
+    if not isinstance(value, list | tuple):
+        return value
+    return [
+        {**one, "content": None} if isinstance(one, Mapping) and one.get("tool_calls") and "content" not in one else one
+        for one in value
+    ]
+
+
+def filled(value: Any) -> Any:
+    """Without keys that are None: Arrow gives every message the keys of all messages, and a template asks which are there."""
+    if isinstance(value, Mapping):
+        return {key: filled(item) for key, item in value.items() if item is not None or key == "content"}
+    return [filled(item) for item in value] if isinstance(value, list | tuple) else value

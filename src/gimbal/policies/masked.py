@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -78,9 +78,16 @@ class MaskedPolicy(AbstractPolicy):
         kept = cells[: cells.index(self.end)] if self.end is not None and self.end in cells else cells
         return self.tokenizer.decode(kept, skip_special_tokens=True)
 
-    def written(self, task: Task, text: str, sampling: MaskedSampling) -> Commits:
-        """The row of a given text: see ``Commits.written``."""
-        ids = self.tokenizer.encode(text, add_special_tokens=False)
+    def encode_said(self, task: Task, said: str | Mapping[str, Any]) -> list[int]:
+        """A written answer's tokens without its end: of a text, or of an assistant's message by the chat template."""
+        if isinstance(said, str):
+            return self.tokenizer.encode(said, add_special_tokens=False)
+        ends = () if self.end is None else (self.end,)
+        return prompts.answered(task, said, self.tokenizer, None, exact.name_of(self.model), ends)[0]
+
+    def written(self, task: Task, said: str | Sequence[int], sampling: MaskedSampling) -> Commits:
+        """The row of a given text, or of its tokens: see ``Commits.written``."""
+        ids = self.encode_said(task, said) if isinstance(said, str) else list(said)
         prompt, end = self.prompt(task), -1 if self.end is None else self.end
         return Commits.written(prompt, ids, sampling, self.mask, end)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from gimbal.chats import BESIDE
 from gimbal.policies.images import Images, images_of, placed
 from gimbal.records import Task, is_chat
 
@@ -37,13 +38,69 @@ def encoded(task: Task, tokenizer: Any, images: Images | None, model: str) -> li
             f"the column messages of task {task.id} is {messages!r:.60}; it must be a list of messages with role and content, "
             "or is called something else"
         )
+    text = _chat(task, tokenizer, images, model)[0]
+    return tokenizer.encode(text, add_special_tokens=False) if images is None else images.encode(task, text)
+
+
+def _chat(task: Task, tokenizer: Any, images: Images | None, model: str) -> tuple[str, list[dict[str, Any]], Any]:
+    """A task's chat as text, its messages as the template gets them, and what holds the template."""
     reader = tokenizer if images is None else images.processor
     if reader.chat_template is None:
         raise ValueError(f"task {task.id} is a chat, but this tokenizer has no chat template; give plain prompts")
+    messages = task.columns["messages"]
     shown = [_shown(message, f"message {n + 1} of task {task.id}", images, model) for n, message in enumerate(messages)]
-    shown = shown if images is None else placed(shown, len(pictures))
-    text = rendered(reader, shown, task.columns.get("tools"), f"task {task.id}")
-    return tokenizer.encode(text, add_special_tokens=False) if images is None else images.encode(task, text)
+    shown = shown if images is None else placed(shown, len(images_of(task)))
+    return rendered(reader, shown, task.columns.get("tools"), f"task {task.id}"), shown, reader
+
+
+def answered(
+    task: Task, said: Mapping[str, Any], tokenizer: Any, images: Images | None, model: str, ends: Sequence[int]
+) -> tuple[list[int], int | None]:
+    """The tokens that a model would have to write to say an assistant's message, and the one of ``ends`` that ends them in its chat
+    template: what the template writes after its generation prompt. ValueError where that is not the whole message, or not what follows
+    the prompt.
+    """
+    told, way = f"the answer of task {task.id}", "write the answer as text, as the model writes it"
+    if not is_chat(task.columns.get("messages")):
+        raise ValueError(
+            f"{told} has {_beside(said)}, which only a chat template can write, and its prompt is text: give the prompt as messages "
+            f"(tasks.chat=true makes them of texts), or {way}"
+        )
+    before, shown, reader = _chat(task, tokenizer, images, model)
+
+    def whole(said: Mapping[str, Any]) -> str:
+        messages, tools = [*shown, said], task.columns.get("tools")
+        return reader.apply_chat_template(messages, tools=tools, add_generation_prompt=False, tokenize=False)
+
+    said = for_template(said)
+    try:
+        text = whole(said)
+    except Exception as error:  # a template may raise anything
+        raise ValueError(f"the model's chat template refuses {told}: {error}; {way}") from error
+    for key in BESIDE:
+        other = None
+        with suppress(Exception):  # one that cannot do without it, whatever it raises, reads it
+            other = whole({name: value for name, value in said.items() if name != key})
+        if key in said and other == text:
+            raise ValueError(
+                f"the model's chat template does not read {key}, and {told} has it: {way}, or leave it out"
+            )
+    if not text.startswith(before):
+        raise ValueError(
+            f"the model's chat template does not write {told} after its generation prompt, so what is learned would not be what is "
+            f"sampled: {way}"
+        )
+    ids = tokenizer.encode(text[len(before) :], add_special_tokens=False)
+    place = next((place for place, one in enumerate(ids) if one in ends), len(ids))
+    if more := tokenizer.decode(ids[place + 1 :]).strip():
+        raise ValueError(
+            f"the model's chat template writes {more!r:.60} behind the end of {told}, which is not learned: {way}"
+        )
+    return ids[:place], next(iter(ids[place : place + 1]), None)
+
+
+def _beside(said: Mapping[str, Any]) -> str:
+    return " and ".join(key for key in BESIDE if key in said)
 
 
 def rendered(reader: Any, messages: Sequence[Mapping[str, Any]], tools: Any, where: str) -> str:

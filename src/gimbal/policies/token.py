@@ -128,6 +128,14 @@ class TokenPolicy(AbstractPolicy):
             raise ValueError(f"the prompt of task {task.id} has {len(ids):,} tokens; {what}")
         return self.known(ids, f"the prompt of task {task.id}")
 
+    def encode_said(self, task: Task, said: str | Mapping[str, Any]) -> tuple[list[int], tuple[int, ...]]:
+        """A written answer's tokens, and the one that ends it: of a text, or of an assistant's message by the chat template."""
+        if isinstance(said, str):
+            return self.tokenizer.encode(said, add_special_tokens=False), self.end_ids[:1]
+        model = exact.name_of(self.model)
+        ids, end = prompts.answered(task, said, self.tokenizer, self.images, model, self.end_ids)
+        return ids, self.end_ids[:1] if end is None else (end,)
+
     def known(self, ids: list[int], what: str) -> list[int]:
         """A tokenizer of another model, or one to which tokens were added, may write what the model has no embedding for."""
         size = self.model.get_input_embeddings().weight.shape[0]

@@ -69,6 +69,7 @@ class Console:
         self.followed = self.shown[0][0]  # shown as a bar curve
         self.paid = paid or recorded
         self.earned = "loss" if recorded else family.earns if paid else "pass rate"
+        self.rated = False  # whether a step has had a rate
         self.passed = False  # whether an answer has reached 1
         self.seconds: deque[float] = deque(maxlen=20)  # of the newest steps, to estimate the time left
         self.curve: deque[float] = deque(maxlen=40)
@@ -97,6 +98,10 @@ class Console:
         else:
             self.live.console.print(visible(text), markup=False, highlight=False)
 
+    def tell(self, sentence: str) -> None:
+        """A sentence about the run, with the prefix of those on stderr."""
+        self.note(f"gimbal: {sentence}")
+
     def alarm(self, text: str) -> None:
         """A message that must not be missed: red where colour is supported."""
         if self.live is None:
@@ -116,6 +121,7 @@ class Console:
         # What controllers move, by its name: a price beside the cost that it is to lower.
         moved = (key for key in metrics if key.startswith("control/"))
         shown = (*shown[:-1], *((key, key.rpartition(".")[2].replace("_", " "), "{:.3g}") for key in moved), shown[-1])
+        self.rated = self.rated or bool(metrics.get(self.rate))
         self.curve.append(metrics.get(self.followed, math.nan))
         self.seconds.append(metrics.get("time/step", 0.0))
         left = sum(self.seconds) / len(self.seconds) * (self.total - step)
@@ -123,11 +129,15 @@ class Console:
         graded = self.paid and bool(metrics.get("reward/mean")) and not self.passed
         unscored = TEACHER in metrics and not any(name.startswith("reward/error") for name in metrics)
         figures = [
-            (self.earned if name == self.followed else head, form.format(metrics[name]))
+            (
+                self.earned if name == self.followed else head,
+                "-" if name == self.rate and not metrics[name] else form.format(metrics[name]),
+            )
             for name, head, form in shown
-            # A step that generated nothing, because its batch already existed, has no rate.
+            # A step that generated nothing, because its batch already existed, keeps its column: 0 would read as an engine that stands
+            # still. A run that generates nothing has no rate.
             if name in metrics
-            and (metrics[name] or name != self.rate)
+            and (self.rated or name != self.rate)
             and not (unscored and (name, head, form) in SCORED)
             and not (graded and name == "pass_rate")
         ]

@@ -46,7 +46,7 @@ from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import unmeasured
 from gimbal.runtime import checkpoint, policies, roles
 from gimbal.runtime.judging import alone, named_apart, numbered, taken, worded
-from gimbal.runtime.looking import Unread, columns_there, looked_at, overlap, unlabelled
+from gimbal.runtime.looking import Copied, Unread, columns_there, left_out, looked_at, overlap, unlabelled
 from gimbal.runtime.rounds import chosen, plans
 from gimbal.runtime.run import AbstractRun, Run
 from gimbal.workflows.runner import Driven
@@ -217,7 +217,7 @@ def accepted(
     if policy is None:
         policies.check_files(run)
     held_out, doubts, columns, numbers, notes = run.held_out, list[str](), set[str](), "", list[str]()
-    unread = Unread(policy)
+    unread, copied = Unread(policy), Copied(policy)
     evaluated = [(held_out.tasks, held_out.rewards, run.evaluator, run.evaluated_by)] if held_out else []
     for evaluates, (tasks, own, sampler, sampling) in enumerate(
         [(run.tasks, None, run.sampler, run.sampling), *evaluated]
@@ -236,6 +236,7 @@ def accepted(
                 if not isinstance(task, Task):
                     raise wrong(tasks, "__getitem__", task, "a Task(id=..., prompt=...)")
                 sampler.workflow.accepts(task)
+                copied.look(task, sampler.workflow)
                 if tasks is run.tasks:
                     run.budget.accepts(task)
                     columns |= task.columns.keys()
@@ -247,7 +248,7 @@ def accepted(
                 if policy is not None and (doubt := policy.accepts(task, sampling.max_length)):
                     doubts.append(doubt)
     columns_there(run, columns)
-    known = overlap(run.tasks, held_out.tasks) if held_out else ()
+    known = [*left_out(run.tasks), *(overlap(run.tasks, held_out.tasks) if held_out else ())]
     return [*doubts[:1], *unread.sentence(), *unlabelled(run, columns), *filter(None, [numbers]), *notes, *known]
 
 

@@ -352,7 +352,7 @@ def run_local(
         if resume and start is None:
             checkpoint.nothing_lost(directory, run.checkpoint_every)
         with waiting("loading the model, and starting the sampler and the rewards"):
-            trainer = Trainer(run, start, console.note, directory)
+            trainer = Trainer(run, start, console.tell, directory)
         try:
             with waiting("sending the weights to the sampler, and sampling the text that proves it"):
                 trainer.begin()  # before the files are cut back: what cannot begin leaves them as they are
@@ -392,7 +392,7 @@ class TrainingSession:
         self.schedule = JsonLines(directory / SCHEDULE) if trainer.host.schedule is not None else None
         fresh = {"seconds": 0.0, "max_age": 0.0, "prob_diff": 0.0, "before": {}}
         self.totals: dict[str, Any] = dict(trainer.restored) or fresh
-        self.trackers = Trackers(track, directory, step, console.note)
+        self.trackers = Trackers(track, directory, step, console.tell)
 
     def train(self) -> Summary:
         trainer, run = self.trainer, self.trainer.run

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gimbal.chats import is_chat, spoken
 from gimbal.composition import AbstractPart
 from gimbal.environments.base import AbstractTasks
 from gimbal.environments.dataset import Dataset, Rows
@@ -15,9 +16,12 @@ from gimbal.environments.split import Split
 from gimbal.nested import walk
 from gimbal.policies.base import AbstractPolicy
 from gimbal.policies.denoiser import GIVEN, LABEL, Denoiser
+from gimbal.policies.masked import MaskedPolicy
+from gimbal.policies.prompts import roles
 from gimbal.policies.token import TokenPolicy
 from gimbal.records import Task
 from gimbal.runtime.run import AbstractRun
+from gimbal.workflows.base import AbstractWorkflow
 
 MOST_SHOWN = 8  # characters that are named
 
@@ -35,6 +39,13 @@ def overlap(tasks: AbstractTasks, held_out: AbstractTasks) -> Iterator[str]:
             f"{which} held-out tasks are also trained on, so the evaluation also measures memorisation: held_out=0.1 sets tasks aside "
             "and trains on none of them"
         )
+
+
+def left_out(tasks: AbstractTasks) -> Iterator[str]:
+    """Rows that a split leaves out of both sides: one sentence for each set that has some."""
+    for rows in _row_sets(tasks):
+        if isinstance(rows, Split) and (told := rows.left_out()):
+            yield told
 
 
 def _row_sets(tasks: AbstractTasks) -> Iterator[AbstractTasks]:
@@ -95,14 +106,31 @@ class Unread:
             )
 
 
+class Copied:
+    """Tries on the policy the answers that a workflow copies, where only its chat template can write them: of each kind the first."""
+
+    def __init__(self, policy: AbstractPolicy | None) -> None:
+        self._policy = policy
+        self._tried: set[tuple[object, ...]] = set()
+
+    def look(self, task: Task, workflow: AbstractWorkflow) -> None:
+        if not isinstance(self._policy, TokenPolicy | MaskedPolicy):
+            return
+        for said in workflow.copies(task):
+            if is_chat([said]):
+                kind = (roles(task.columns.get("messages")), task.columns.get("tools") is not None, tuple(said))
+                if kind not in self._tried:
+                    self._policy.encode_said(task, said)
+                    self._tried.add(kind)
+
+
 def _texts(task: Task) -> Iterator[str]:
     """What a model reads of a task, and what of its columns it imitates."""
     yield task.prompt
     for value in (task.columns.get("messages"), task.columns.get("completion")):
         for each in value if isinstance(value, Sequence) and not isinstance(value, str) else (value,):
-            said = each.get("content") if isinstance(each, Mapping) else each
-            if isinstance(said, str):
-                yield said
+            if isinstance(each, str | Mapping):
+                yield each if isinstance(each, str) else spoken(each)
 
 
 def unlabelled(run: AbstractRun, columns: Set[str]) -> Iterator[str]:

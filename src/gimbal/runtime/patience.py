@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from gimbal.records import Drop, Task
 
-MOST_TOLD = 3
+MOST_TOLD = 3  # causes
+MOST_COMPARED = 150  # characters of what is said of a failure
 # Reasons of filters that judge by the scores: then tasks are too hard or too easy.
 BY_SCORES = frozenset({"zero_variance", "all_wrong", "solved", "no_success", "no_trade_off", "no_right_steps"})
+
+
+def _cause(drop: Drop) -> tuple[str, str]:
+    """The same for failures alike: what was printed and the numbers of a task may differ."""
+    return drop.reason, re.sub(r"\d+", "#", drop.said[:MOST_COMPARED])
 
 
 class Starved(ValueError):
@@ -35,7 +42,7 @@ class Patience:
         self.befell: Counter[str] = Counter()  # reasons of the groups dropped in a row
         self.rollouts: Counter[str] = Counter()  # reasons of the rollouts that left a group since one got through
         self.broke: Drop | None = None  # the latest broken episode
-        self.told = 0  # broken episodes already reported to the user
+        self.causes: Counter[tuple[str, str]] = Counter()  # of broken episodes; the user is told of each once
 
     @property
     def in_a_row(self) -> int:
@@ -53,13 +60,14 @@ class Patience:
             raise Starved(self.sentence(drops))
 
     def broken(self, task: Task, drop: Drop) -> None:
-        """Tell the user of the first ones."""
+        """Tell the user of the first few causes, of each once."""
         self.broke = drop
-        if self.told < MOST_TOLD:
-            self.told += 1
-            more = "; further ones are only counted, in drops/rollouts/REASON" if self.told == MOST_TOLD else ""
+        self.causes[_cause(drop)] += 1
+        if self.causes[_cause(drop)] == 1 and len(self.causes) <= MOST_TOLD:
+            alike = "others" if len(self.causes) == MOST_TOLD else "others like it"
             self.note(
-                f"a rollout of task {drop.task or task.id} failed and was removed from its group ({drop.reason}): {drop.said}{more}"
+                f"a rollout of task {drop.task or task.id} failed and was removed from its group ({drop.reason}): {drop.said}; {alike} "
+                "are only counted, in drops/rollouts/REASON"
             )
 
     def sentence(self, drops: Mapping[str, int]) -> str:
@@ -70,7 +78,9 @@ class Patience:
         main, count = self.befell.most_common(1)[0]
         took, taken = next(iter(self.rollouts.most_common(1)), ("", 0))
         if self.broke is not None and self.broke.reason in (main, took if main == "too_few" else main):
-            return f"{all_gone}Their rollouts failed, most recently with: {self.broke.said}"
+            count = self.causes[_cause(self.broke)]
+            often = f" ({count} rollouts failed like this)" if count > 1 else ""
+            return f"{all_gone}Their rollouts failed, most recently with: {self.broke.said}{often}"
         if main == "unscored":
             return (
                 f"{all_gone}The reward {' and '.join(self.rewards)} returned None, which is no score, for every completion of {count} "

@@ -139,7 +139,7 @@ class Starter:
             score = asyncio.run(score) if inspect.iscoroutine(score) else score
             said = _given(score)
         except BaseException as error:  # an exit is no score either
-            said = {"score": None, "error": f"it raised {raised(error)}"}
+            said = {"score": None, "error": f"it raised {raised(error)}{_lacking(error, order['task'])}"}
         os.write(RESULT, json.dumps(said).encode())
         return 0
 
@@ -195,6 +195,13 @@ def _given(score: Any) -> dict[str, Any]:
         return {"score": None if score is None else float(score), "error": ""}
     except Exception:  # whatever the object of a user raises
         return {"score": math.nan, "error": "", "returned": told(score)}
+
+
+def _lacking(error: BaseException, task: dict[str, Any]) -> str:
+    """A KeyError is usually a column that the task lacks."""
+    if isinstance(error, KeyError) and error.args and error.args[0] not in task:
+        return f"; the task has {', '.join(map(str, task))}"
+    return ""
 
 
 def _read(descriptor: int) -> bytes:

@@ -223,7 +223,9 @@ def refusal(status: int, sentence: str) -> JSONResponse:
 
 async def _nowhere(request: Request, error: Exception) -> Response:
     return refusal(
-        404, f"there is no {request.method} {request.url.path}; POST to /v1/chat/completions or /v1/completions"
+        404,
+        f"there is no {request.method} {request.url.path}; POST to /v1/chat/completions or /v1/completions, or a session's score to "
+        "/EPISODE/v1/reward (EPISODE is a name of yours, which may stand before any of these); GET /v1/models or /health",
     )
 
 

@@ -81,10 +81,11 @@ class Fork:
 class Write:
     """A given row that is not sampled, followed by the end-of-text token if ``end``. Returns the row.
 
-    Its decisions count, and their sampler log-probability is 0: nothing was sampled.
+    Its decisions count, and their sampler log-probability is 0: nothing was sampled. ``text`` may be an assistant's message, with
+    calls of tools: its text is what the model's chat template writes after the generation prompt.
     """
 
-    text: str
+    text: str | Mapping[str, Any]
     end: bool = True
     sample: int | None = None
 
@@ -260,6 +261,10 @@ class AbstractWorkflow(AbstractPart, ABC):
     def accepts(self, task: Task) -> None:
         """Raises ValueError if it cannot use such a task, which would end the run later; called before the first step."""
         return None
+
+    def copies(self, task: Task) -> Sequence[Any]:
+        """The answers to a task that it writes instead of drawing: texts and messages. Before the first step the policy tries them."""
+        return ()
 
     @property
     def players(self) -> frozenset[str]:

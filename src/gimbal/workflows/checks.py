@@ -174,7 +174,7 @@ def _of_start(call: Draw, policy: AbstractPolicy) -> Iterator[str]:
 
 
 def _of_text(call: Write, workflow: AbstractWorkflow) -> Iterator[str]:
-    if not isinstance(call.text, str) or not _is_text(call.text):
+    if not is_chat([call.text]) and (not isinstance(call.text, str) or not _is_text(call.text)):
         yield f"text={told(call.text)}; it must be text" + (
             ", and half of a surrogate pair is none" if isinstance(call.text, str) else ""
         )

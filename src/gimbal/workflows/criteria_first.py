@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gimbal.advantages.estimators.group_normalized import GroupNormalized
+from gimbal.chats import spoken
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.records import Drop, Episode, Task
 from gimbal.rewards.asking import fill
@@ -65,7 +66,8 @@ class CriteriaFirst(AbstractWorkflow):
 
     def _task(self, task: Task, sample: int, number: int, criteria: str) -> Task:
         side = (sample - self.criteria) // self.criteria % 2
-        response = str(chosen(task, self.column, side))
+        said = chosen(task, self.column, side)
+        response = spoken(said) if isinstance(said, Mapping) else str(said)
         prompt = fill(self.template, task, {"criteria": criteria, "response": response})
         columns = {name: value for name, value in task.columns.items() if name != "messages"}
         columns |= {"criterion": number, "side": ("better", "worse")[side]}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gimbal.composition import GUIDES, Advice, Composition, Verdict
 from gimbal.dataflow.filters.step_repair import StepRepair
@@ -44,6 +45,9 @@ class Guided(AbstractWorkflow):
 
     def accepts(self, task: Task) -> None:
         self.others.accepts(task)
+
+    def copies(self, task: Task) -> Sequence[Any]:
+        return Demonstrated().copies(task) if self.guides else ()
 
     def columns(self) -> frozenset[str]:
         return frozenset({COLUMN} if self.guides else ())

@@ -53,7 +53,7 @@ class Words:
         return not own and ids[-1] not in policy.end_ids
 
     def written(self, call: Write, attempt: Attempt, version: int) -> Rollout:
-        decisions = self._decisions(call, attempt)
+        decisions, text = self._written(call, attempt)
         length = decisions.shape[1]
         return Rollout(
             task=attempt.task,
@@ -65,19 +65,22 @@ class Words:
             reward_S=torch.zeros(length),
             stop="stop",
             sampling=attempt.sampling,
-            text=call.text,
+            text=text,
         )
 
-    def _decisions(self, call: Write, attempt: Attempt) -> Tokens | Commits:
-        """A written text, as its policy would have written it."""
+    def _written(self, call: Write, attempt: Attempt) -> tuple[Tokens | Commits, str]:
+        """A written answer, as its policy would have written it, and its text."""
         if isinstance(self._policy, MaskedPolicy):
             assert isinstance(attempt.sampling, MaskedSampling), type(attempt.sampling)
-            return self._policy.written(attempt.task, call.text, attempt.sampling)
+            ids = self._policy.encode_said(attempt.task, call.text)
+            decisions = self._policy.written(attempt.task, ids, attempt.sampling)
+            return decisions, call.text if isinstance(call.text, str) else self._policy.text(ids)
         policy = self.policy(call)
-        ending = policy.end_ids[:1] if call.end else ()
-        ids = [*policy.tokenizer.encode(call.text, add_special_tokens=False), *ending]
+        ids, end = policy.encode_said(attempt.task, call.text)
+        ids = [*ids, *(end if call.end else ())]
         policy.known(ids, f"the written answer of task {attempt.task.id}")
-        return Tokens.row(policy.encode_task(attempt.task), ids)
+        text = call.text if isinstance(call.text, str) else policy.decode(ids)
+        return Tokens.row(policy.encode_task(attempt.task), ids), text
 
     def answered(self, call: Write | Encode | Decode, attempt: Attempt, version: int) -> Rollout | EncodedPrompt | str:
         if isinstance(call, Write):
