@@ -44,7 +44,7 @@ class SearchedStream(AbstractWorkflow):
     A sample reward judges each block alone, and the past of a stream is the same for all of its candidates: ``window`` then needs a
     ``beam`` above 1 to choose otherwise. An episode costs blocks x beam x candidates paths, of the first block as many; those that were
     not kept count as generated. Left out: a memory whose entries the reward routes, since the past here is one block; a score that adds
-    one of the last block to one of a window. Ours: no noise is handed on by default, as it hurt (docs/denoising.md).
+    one of the last block to one of a window. Ours: no noise is handed on by default, as it hurt (docs/streams.md).
 
     Log-probabilities: blocks are the policy's, but chosen by their reward, so the kept are no sample of it. Updates of the forward
     process read no ratios.

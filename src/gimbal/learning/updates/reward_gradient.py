@@ -243,4 +243,4 @@ def flat(reward: AbstractReward) -> str:
         return ""
     if isinstance(reward, AbstractSampleReward):
         return reward.flat and f"the gradient teaches nothing: {reward.flat}"
-    return "only the score is known: write an AbstractSampleReward, in torch, and set reward=FILE.py:CLASS() (docs/denoising.md)"
+    return "only the score is known: write an AbstractSampleReward, in torch, and set reward=FILE.py:CLASS() (docs/image-updates.md)"

@@ -18,7 +18,7 @@ def diffusion_opd() -> UpdateRun:
     """DiffusionOPD (arXiv:2605.15055): a model without guidance learns on its own paths to step as one with guidance does.
 
     No reward: ``pass_rate`` and the distance to real digits only measure. The ODE in ten steps, as published; ours: one teacher for all
-    classes, the base model with guidance 3, where the paper's are trained by RL, one for each task. docs/denoising.md shows how to name
+    classes, the base model with guidance 3, where the paper's are trained by RL, one for each task. docs/few-steps.md shows how to name
     several. Not shown here: text-to-image models of billions of parameters.
     """
     return UpdateRun(

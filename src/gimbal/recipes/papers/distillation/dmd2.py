@@ -16,7 +16,7 @@ def dmd2() -> UpdateRun:
     """DMD2 (arXiv:2405.14867): a flow model that draws digits in ten steps learns to draw them in two, from its own scores.
 
     On-policy, without a reward: the base model is the teacher. Paths are noised anew after each step, as published; the evaluation
-    samples so (`eval/data/distance`) and by the ODE (`eval/greedy_data/distance`). The paper's take one step, as docs/denoising.md
+    samples so (`eval/data/distance`) and by the ODE (`eval/greedy_data/distance`). The paper's take one step, as docs/few-steps.md
     shows, or four. Left out: the GAN loss on real images. Not shown here: text-to-image models of billions of parameters. No guidance,
     neither of the teacher.
     """
