@@ -445,6 +445,7 @@ class TrainBatch:
 
     def select(self, rows: Int[Tensor, " M"]) -> TrainBatch:
         """These rows, every [N, S, ...] column trimmed to the longest of them. A row whose parent is not among them has none."""
+        rows = rows.to(self.mask_NS.device)
         decisions = None if self.decisions is None else self.decisions.select(rows)
         if decisions is not None:
             longest = decisions.shape[1]
@@ -454,8 +455,8 @@ class TrainBatch:
             longest = int(any_S[-1]) + 1 if len(any_S) else 1
 
         def pick(value: Tensor) -> Tensor:
-            # A fact of another second size, such as [N, copies, D], is whole.
-            return value[rows, :longest] if value.shape[1:2] == self.shape[1:2] else value[rows]
+            # A fact of another second size, such as [N, copies, D], is whole. An index in brackets takes three times as long.
+            return (value[:, :longest] if value.shape[1:2] == self.shape[1:2] else value).index_select(0, rows)
 
         columns: dict[str, Any] = {"decisions": decisions, "facts": {key: pick(x) for key, x in self.facts.items()}}
         for name in COLUMNS:

@@ -89,14 +89,15 @@ class Steps(AbstractDecisions):
         return single, real_NS
 
     def select(self, rows: Int[Tensor, " M"]) -> Steps:
-        length_N = self.length_N[rows]
+        rows = rows.to(self.length_N.device)
+        length_N = self.length_N.index_select(0, rows)
         longest = int(length_N.max())
         return Steps(
-            observation_NSO=self.observation_NSO[rows, :longest],
-            action_NSA=self.action_NSA[rows, :longest],
-            final_NO=self.final_NO[rows],
+            observation_NSO=self.observation_NSO[:, :longest].index_select(0, rows),
+            action_NSA=self.action_NSA[:, :longest].index_select(0, rows),
+            final_NO=self.final_NO.index_select(0, rows),
             length_N=length_N,
-            terminated_N=self.terminated_N[rows],
+            terminated_N=self.terminated_N.index_select(0, rows),
         )
 
     @classmethod
