@@ -48,6 +48,10 @@ class Steps(AbstractDecisions):
         return self.length_N
 
     @property
+    def extent(self) -> tuple[int, int]:
+        return self.shape
+
+    @property
     def label_NS(self) -> Int[Tensor, "N S"]:
         seen_and_done = torch.cat([self.observation_NSO, self.action_NSA.to(self.observation_NSO.dtype)], dim=-1)
         labels = torch.unique(seen_and_done.flatten(0, 1), dim=0, return_inverse=True)[1]
