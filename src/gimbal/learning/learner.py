@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from gimbal import ops
 from gimbal.composition import AbstractRemembering
 from gimbal.controllers.base import AbstractController, State
-from gimbal.dataflow.replay.transitions import split
+from gimbal.dataflow.replay.transitions import parted, split
 from gimbal.learning.base import AbstractLocalLearner, AbstractTrained, OfPolicy
 from gimbal.learning.loop import UNDONE, Loop
 from gimbal.learning.ranks import AbstractRanks, SingleProcess
@@ -289,14 +289,11 @@ class Learner(AbstractLocalLearner):
         if (counts := self.update.moves(batch)) is not None:
             yield from split(batch, counts) if counts else ()
             return
-        for rows in self._minibatch_rows(batch, epoch):
-            yield batch.select(rows) if rows is not None else batch
-
-    def _minibatch_rows(self, batch: TrainBatch, epoch: int) -> Sequence[Tensor | None]:
-        """Rows of each minibatch: whole groups if there are enough, so that rows that share a prompt or are compared stay together."""
         count = min(self.update.optimization.minibatches, batch.shape[0])
-        if count == 1:
-            return [None]
+        yield from [batch] if count == 1 else parted(batch, self._minibatch_rows(batch, epoch, count))
+
+    def _minibatch_rows(self, batch: TrainBatch, epoch: int, count: int) -> list[Tensor]:
+        """Rows of each minibatch: whole groups if there are enough, so that rows that share a prompt or are compared stay together."""
         label_N = torch.arange(batch.shape[0])
         if batch.group_N is not None and len(batch.group_N.unique()) >= count:
             label_N = batch.group_N.unique(return_inverse=True)[1].cpu()

@@ -7,6 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -56,6 +57,11 @@ class Steps(AbstractDecisions):
         seen_and_done = torch.cat([self.observation_NSO, self.action_NSA.to(self.observation_NSO.dtype)], dim=-1)
         labels = torch.unique(seen_and_done.flatten(0, 1), dim=0, return_inverse=True)[1]
         return labels.reshape(self.shape)
+
+    @cached_property
+    def even(self) -> bool:
+        """Whether all rows are of one length, and nothing is padding."""
+        return bool((self.length_N == self.shape[1]).all())
 
     @property
     def real_NS(self) -> Bool[Tensor, "N S"]:
@@ -142,11 +148,10 @@ def filled(sizes: Sequence[int]) -> Sequence[int]:
 def real_of(steps: Steps) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
     """What takes a column [N, S, ...] to the K real decisions, and what puts [K] back at their places, 0 on padding. Both are views
     where all rows are of one length: an index by a mask takes as long as a layer of a small network."""
-    n, s = steps.shape
-    if bool((steps.length_N == s).all()):
-        return lambda x_NSX: x_NSX.flatten(0, 1), lambda x_K: x_K.unflatten(0, (n, s))
+    if steps.even:
+        return lambda x_NSX: x_NSX.flatten(0, 1), lambda x_K: x_K.unflatten(0, steps.shape)
     real_NS = steps.real_NS
-    return lambda x_NSX: x_NSX[real_NS], lambda x_K: x_K.new_zeros(n, s).masked_scatter(real_NS, x_K)
+    return lambda x_NSX: x_NSX[real_NS], lambda x_K: x_K.new_zeros(steps.shape).masked_scatter(real_NS, x_K)
 
 
 def mlp(sizes: Sequence[int], last_gain: float, seed: int) -> nn.Sequential:
