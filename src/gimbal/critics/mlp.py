@@ -40,8 +40,7 @@ class ValueNetwork(AbstractMembers):
         real, placed = real_of(decisions)
         value_KM = self.scale * output_of(self.net, real(decisions.observation_NSO))
         final_NM = self.scale * output_of(self.net, decisions.final_NO)
-        value_NSM = torch.stack([placed(value_K) for value_K in value_KM.unbind(-1)], -1)
-        return value_NSM, torch.where(decisions.terminated_N[:, None], 0, final_NM)
+        return placed(value_KM), torch.where(decisions.terminated_N[:, None], 0, final_NM)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -146,12 +146,16 @@ def filled(sizes: Sequence[int]) -> Sequence[int]:
 
 
 def real_of(steps: Steps) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-    """What takes a column [N, S, ...] to the K real decisions, and what puts [K] back at their places, 0 on padding. Both are views
-    where all rows are of one length: an index by a mask takes as long as a layer of a small network."""
+    """What takes a column [N, S, ...] to the K real decisions, and what puts [K, ...] back at their places, 0 on padding. Both are
+    views where all rows are of one length: an index by a mask takes as long as a layer of a small network."""
     if steps.even:
-        return lambda x_NSX: x_NSX.flatten(0, 1), lambda x_K: x_K.unflatten(0, steps.shape)
+        return lambda x_NSX: x_NSX.flatten(0, 1), lambda x_KX: x_KX.unflatten(0, steps.shape)
     real_NS = steps.real_NS
-    return lambda x_NSX: x_NSX[real_NS], lambda x_K: x_K.new_zeros(steps.shape).masked_scatter(real_NS, x_K)
+
+    def placed(x_KX: Tensor) -> Tensor:
+        return x_KX.new_zeros(*steps.shape, *x_KX.shape[1:]).index_put((real_NS,), x_KX)
+
+    return lambda x_NSX: x_NSX[real_NS], placed
 
 
 def mlp(sizes: Sequence[int], last_gain: float, seed: int) -> nn.Sequential:
@@ -279,8 +283,7 @@ class AbstractControlPolicy(AbstractPolicy):
         logprob_K, entropy_K = self.assess(seen_KO, action_KA, temperature)
         asked = {"entropy_NS": placed(entropy_K)} if "entropy_NS" in columns else {}
         if EACH in columns:
-            each_AK = self.assess_each(seen_KO, action_KA, temperature).unbind(-1)
-            asked[EACH] = torch.stack([placed(logprob_K) for logprob_K in each_AK], -1)
+            asked[EACH] = placed(self.assess_each(seen_KO, action_KA, temperature))
         return Evaluation(logprob_NS=placed(logprob_K), columns=asked)
 
     def pieces(self, decisions: AbstractDecisions) -> list[str]:
