@@ -478,7 +478,7 @@ class TrainBatch:
 
     def evaluated(self, columns: Mapping[str, Tensor]) -> TrainBatch:
         """With these columns of a forward pass, which carry its gradient."""
-        return replace(self.with_columns(columns), live=frozenset({*self.live, *columns}))
+        return replace(self.with_columns(columns), live=frozenset({*self.live, *columns})) if columns else self
 
     def to(self, device: torch.device) -> TrainBatch:
         own = {k: x.to(device) for k in COLUMNS if isinstance(x := getattr(self, k), Tensor | AbstractDecisions)}

@@ -194,7 +194,8 @@ class EpisodeEngine(AbstractEngine):
         going: list[LiveEpisode] = []
         done_BA, last_B = self._policy.done(seen_BO, action_BA), self._last(seen_BO, action_BA)
         moments = self._act([play.stream for play in self._live], done_BA)
-        action_B, done_B = action_BA.unbind(), done_BA.unbind()
+        action_B = action_BA.unbind()
+        done_B = action_B if done_BA is action_BA else done_BA.unbind()
         answered = zip(self._live, action_B, done_B, behavior_B.tolist(), moments, last_B, strict=True)
         for play, action_A, done_A, behavior, moment, last in answered:
             if moment.error:

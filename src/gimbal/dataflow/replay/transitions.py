@@ -401,7 +401,8 @@ def each(batch: TrainBatch) -> tuple[TrainBatch, Bool[Tensor, " K"]]:
     row_C = there_NS.nonzero()[counted_C, 0]
     goes_on_C = torch.zeros(len(counted_C), dtype=torch.bool)
     goes_on_C[:-1] = (row_C[1:] == row_C[:-1]) & (counted_C[1:] == counted_C[:-1] + 1)
-    return TrainBatch(**columns, facts=facts, decisions=single).select(counted_C), goes_on_C
+    every = TrainBatch(**columns, facts=facts, decisions=single)
+    return (every if batch.full else every.select(counted_C)), goes_on_C
 
 
 def parted(batch: TrainBatch, rows: Sequence[Int[Tensor, " M"]]) -> Iterable[TrainBatch]:

@@ -243,7 +243,8 @@ class AbstractPolicyGradient(AbstractUpdate):
         for number, part in enumerate(self.summed):
             if (counted_NS := part.counted(minibatch)) is not before_NS:  # most parts count the same decisions
                 weight_NS = self.aggregation(counted_NS, minibatch.part_NS, minibatch.episode_N)
-                before_NS, share_NS = counted_NS, ops.TokenMean()(counted_NS)
+                before_NS = counted_NS
+                share_NS = weight_NS if self.aggregation == TokenMean() else TokenMean()(counted_NS)
             facts |= {f"weight/{number}": weight_NS, f"share/{number}": share_NS}
         minibatch = minibatch.with_columns(facts)
         for segment in others:
@@ -256,7 +257,7 @@ class AbstractPolicyGradient(AbstractUpdate):
             told = part.survey(own)
             counted_NS = part.counted(own)
             weight_NS = segment.weight * self.aggregation(counted_NS, own.part_NS, own.episode_N)
-            facts = {**told, f"weight/{number}": weight_NS, f"share/{number}": ops.TokenMean()(counted_NS)}
+            facts = {**told, f"weight/{number}": weight_NS, f"share/{number}": TokenMean()(counted_NS)}
             own, minibatch = own.with_columns(told), minibatch.with_columns(facts)
         return replace(minibatch, mask_NS=minibatch.mask_NS | own.mask_NS)
 
@@ -329,7 +330,7 @@ class AbstractPolicyGradient(AbstractUpdate):
     def _evaluate(self, models: Models, micro: TrainBatch) -> tuple[Float[Tensor, "N S"], TrainBatch]:
         """Log-probabilities with gradient, and the micro-batch with the other columns that carry one."""
         needs, critic = needs_of(*(part for segment in self.segments for part in segment.parts)), models.get(CRITIC)
-        valued = bool({"new_value_NS", "new_value_NSM"} & needs)
+        valued = not needs.isdisjoint({"new_value_NS", "new_value_NSM"})
         assert critic is not None or not valued, "compose.check refuses a value loss without a critic"
         decisions = micro.decisions
         assert decisions is not None
@@ -339,10 +340,9 @@ class AbstractPolicyGradient(AbstractUpdate):
             checkpointing=self.optimization.checkpointing,
         )
         micro = micro.evaluated(evaluation.columns)
-        if critic is not None and "new_value_NS" in needs:
-            micro = replace(micro, new_value_NS=critic.value(decisions, micro.hidden_NSH)[0])
-        if critic is not None and "new_value_NSM" in needs:
-            micro = replace(micro, new_value_NSM=critic.members(decisions, micro.hidden_NSH)[0])
+        if critic is not None and valued:
+            value_NSM = critic.present(decisions, micro.hidden_NSH)
+            micro = replace(micro, new_value_NS=critic.combine(value_NSM), new_value_NSM=value_NSM)
         return evaluation.logprob_NS, micro
 
     def step_factor(self, metrics: Mapping[str, float]) -> float:
