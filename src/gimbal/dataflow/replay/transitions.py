@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -405,11 +405,13 @@ def each(batch: TrainBatch) -> tuple[TrainBatch, Bool[Tensor, " K"]]:
     return (every if batch.full else every.select(counted_C)), goes_on_C
 
 
-def parted(batch: TrainBatch, rows: Sequence[Int[Tensor, " M"]]) -> Iterable[TrainBatch]:
-    """The parts of these rows: where they can be, views of one copy in their order."""
-    if not _even(batch):
-        return (batch.select(row_M) for row_M in rows)
-    return split(batch.select(torch.cat([*rows])), [len(row_M) for row_M in rows])
+def parted(batch: TrainBatch, rows: Sequence[Tensor]) -> Iterator[TrainBatch]:
+    """The parts of these rows [M], one by one: where they can be, views of one copy in their order."""
+    if _even(batch):
+        yield from split(batch.select(torch.cat([*rows])), [len(row_M) for row_M in rows])
+        return
+    for row_M in rows:
+        yield batch.select(row_M)
 
 
 def split(batch: TrainBatch, counts: Sequence[int]) -> list[TrainBatch]:
