@@ -380,7 +380,6 @@ class TrainBatch:
     value_NS: Float[Tensor, "N S"] | None = None  # critic's estimate at each decision, before the update
     bootstrap_N: Float[Tensor, " N"] | None = None  # the same after the last decision; 0 where the episode ended
     target_NS: Float[Tensor, "N S"] | None = None  # what the critic learns to predict
-    # Of the policy and of the critic being trained.
     entropy_NS: Float[Tensor, "N S"] | None = field(default=None, metadata=GRADIENT)
     new_value_NS: Float[Tensor, "N S"] | None = field(default=None, metadata=GRADIENT)
     value_NSM: Float[Tensor, "N S M"] | None = None  # value_NS of each member of the critic
@@ -399,6 +398,11 @@ class TrainBatch:
     @property
     def shape(self) -> tuple[int, int]:
         return self.mask_NS.shape[0], self.mask_NS.shape[1]
+
+    @cached_property
+    def full(self) -> bool:
+        """Whether every decision of every row counts, asked on a CPU alone: a device would have to be waited for."""
+        return self.mask_NS.is_cpu and bool(self.mask_NS.all())
 
     @property
     def parts_NS(self) -> Int[Tensor, "N S"]:
@@ -430,8 +434,9 @@ class TrainBatch:
             )
         if value.ndim >= 2 and value.is_floating_point():
             value = value if name in self.live or name in CARRY_GRADIENT else value.detach()
-            mask = self.mask_NS if value.ndim == 2 else self.mask_NS[..., None]
-            value = torch.where(mask, value, 0).to(torch.promote_types(value.dtype, torch.float32))
+            if not self.full:
+                value = torch.where(self.mask_NS if value.ndim == 2 else self.mask_NS[..., None], value, 0)
+            value = value.to(torch.promote_types(value.dtype, torch.float32))
         return value
 
     @property
@@ -441,39 +446,35 @@ class TrainBatch:
 
     def select(self, rows: Int[Tensor, " M"]) -> TrainBatch:
         """These rows, every [N, S, ...] column trimmed to the longest of them. A row whose parent is not among them has none."""
+        rows = rows.to(self.mask_NS.device)
         decisions = None if self.decisions is None else self.decisions.select(rows)
         if decisions is not None:
             longest = decisions.shape[1]
         else:
-            there_NS = self.mask_NS | (self.parts_NS == Part.OBSERVATION)
-            any_S = there_NS[rows].any(0).nonzero()
+            any_S = (self.mask_NS | (self.parts_NS == Part.OBSERVATION))[rows].any(0).nonzero()
             longest = int(any_S[-1]) + 1 if len(any_S) else 1
 
         def pick(value: Tensor) -> Tensor:
-            # A fact of another second size, such as [N, copies, D], is whole.
-            return value[rows, :longest] if value.shape[1:2] == self.shape[1:2] else value[rows]
+            # A fact of another second size, such as [N, copies, D], is whole. An index in brackets takes three times as long.
+            return (value[:, :longest] if value.shape[1:2] == self.shape[1:2] else value).index_select(0, rows)
 
         columns: dict[str, Any] = {"decisions": decisions, "facts": {key: pick(x) for key, x in self.facts.items()}}
-        for name in COLUMNS:
-            if isinstance(value := getattr(self, name), Tensor):
-                columns[name] = pick(value)
+        columns |= {name: pick(x) for name in COLUMNS if isinstance(x := getattr(self, name), Tensor)}
         if self.parent_N is not None:
-            place_N = torch.full_like(self.parent_N, -1)
-            place_N[rows] = torch.arange(len(rows), device=place_N.device)
-            columns["parent_N"] = torch.where(columns["parent_N"] < 0, -1, place_N[columns["parent_N"].clamp(min=0)])
+            place_P = self.parent_N.new_full((self.shape[0] + 1,), -1)  # the last for rows that have no parent
+            place_P[rows] = torch.arange(len(rows), device=rows.device)
+            columns["parent_N"] = place_P[columns["parent_N"]]
         return replace(self, **columns)
 
     def with_columns(self, columns: Mapping[str, Tensor]) -> TrainBatch:
         """With these columns filled, each a field of this record or else one of its facts; itself where there are none."""
-        if not columns:
-            return self
         own = {name: value for name, value in columns.items() if name in COLUMNS}
         facts = {name: value for name, value in columns.items() if name not in COLUMNS}
-        return replace(self, **own, facts={**self.facts, **facts})
+        return replace(self, **own, facts={**self.facts, **facts}) if columns else self
 
     def evaluated(self, columns: Mapping[str, Tensor]) -> TrainBatch:
         """With these columns of a forward pass, which carry its gradient."""
-        return replace(self.with_columns(columns), live=frozenset({*self.live, *columns}))
+        return replace(self.with_columns(columns), live=frozenset({*self.live, *columns})) if columns else self
 
     def to(self, device: torch.device) -> TrainBatch:
         own = {k: x.to(device) for k in COLUMNS if isinstance(x := getattr(self, k), Tensor | AbstractDecisions)}

@@ -19,7 +19,7 @@ from gimbal.dataflow.packing import pack
 from gimbal.dataflow.replay.buffer import Buffer, joined
 from gimbal.dataflow.replay.once import Once
 from gimbal.dataflow.replay.preferences import AgeDecay, Prioritized
-from gimbal.dataflow.replay.transitions import FRESH, IMPORTANCE, MOVE, PLACE, Transitions, each, split
+from gimbal.dataflow.replay.transitions import FRESH, IMPORTANCE, MOVE, PLACE, Transitions, each, parted, split
 from gimbal.objectives import TruncatedWeight
 from gimbal.policies.control import Steps
 from gimbal.policies.token import Tokens
@@ -83,15 +83,24 @@ def columns(batch):
     return {name: x for name, x in found.items() if isinstance(x, torch.Tensor)}
 
 
-@pytest.mark.parametrize("lengths", [[1, 1, 1, 1, 1, 1], [4, 2, 3, 1, 1, 2]])
-def test_parts_of_a_batch_are_what_a_choice_of_their_rows_is(lengths):
-    whole = rows(lengths, ended={1, 4})
+@pytest.mark.parametrize("parents", [None, [-1] * 6, [-1, 0, 0, 2, -1, 1]])
+@pytest.mark.parametrize("lengths", [[1] * 6, [3] * 6, [4, 2, 3, 1, 1, 2]])
+def test_parts_of_a_batch_are_what_a_choice_of_their_rows_is(lengths, parents):
+    whole = replace(rows(lengths, ended={1, 4}), parent_N=None if parents is None else torch.tensor(parents))
     parts = split(whole, [2, 3, 1])
-    for part, row_M in zip(parts, torch.arange(6).split([2, 3, 1]), strict=True):
+    shuffled = torch.tensor([4, 0, 2, 5, 1, 3]).split([2, 3, 1])
+    asked = [
+        *zip(parts, torch.arange(6).split([2, 3, 1]), strict=True),
+        *zip(parted(whole, shuffled), shuffled, strict=True),
+    ]
+    for part, row_M in asked:
         ours, theirs = columns(part), columns(whole.select(row_M))
         assert ours.keys() == theirs.keys() and "truncated" in ours
         assert all(torch.equal(x, theirs[name]) for name, x in ours.items())
-    assert max(lengths) != 1 or parts[1].reward_NS.data_ptr() == whole.reward_NS[2:].data_ptr(), "no copies"
+    copied = len(set(lengths)) > 1 or (parents is not None and max(parents) >= 0)
+    assert copied != (parts[1].reward_NS.data_ptr() == whole.reward_NS[2:].data_ptr()), (
+        "no copies where none are needed"
+    )
 
 
 def test_texts_are_not_cut():

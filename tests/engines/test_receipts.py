@@ -41,7 +41,9 @@ def test_it_is_the_sums_of_the_docstring(dtype, size):
 
 def test_a_device_sums_the_same():
     words = torch.randint(-(2**63), 2**63 - 1, (3 * receipts.ROW + 17,), generator=torch.Generator().manual_seed(0))
-    assert list(receipts._on_a_device(words)) == list(receipts._here(words))
+    whole_B = words.view(torch.uint8)
+    for bytes_B in (whole_B, whole_B[:-3], whole_B[8:], whole_B[5:-1]):
+        assert list(receipts._on_a_device(bytes_B)) == list(receipts._here(bytes_B))
 
 
 def test_whatever_differs_differs():

@@ -12,6 +12,7 @@ from small import Shallow, small_run
 from gimbal.learning.optimization import Optimization
 from gimbal.learning.proximal.ewma import Ewma
 from gimbal.learning.proximal.recompute import Recompute
+from gimbal.objectives import KLPenalty
 from gimbal.runtime.local import Trainer
 
 
@@ -114,8 +115,10 @@ def test_a_live_anchor_sees_every_update_and_survives_a_save(tmp_path):
     assert [resumed.advance()[0]["loss"] for _ in range(2)] == [trainer.advance()[0]["loss"] for _ in range(2)]
 
 
-def test_live_frac_counts_decisions_that_get_a_gradient():
-    trainer = Trainer(small_run(optimization=Optimization(learning_rate=3e-2, minibatches=2)))
+@pytest.mark.parametrize("regularisers", [(), (KLPenalty(),)])
+def test_live_frac_counts_decisions_that_get_a_gradient_of_the_objective(regularisers):
+    optimization = Optimization(learning_rate=3e-2, minibatches=2)
+    trainer = Trainer(small_run(optimization=optimization, regularisers=regularisers))
     metrics, _, _ = trainer.advance()
     clipped = metrics["clip_ratio/low"] + metrics["clip_ratio/high"]
     assert 0 < clipped <= 1 - metrics["live_frac"] + 1e-6 < 1

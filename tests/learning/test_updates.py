@@ -221,7 +221,7 @@ def test_losses_move_their_own_models_in_turn_and_targets_follow():
     of_critic = torch.optim.AdamW(critic.parameters(), lr=0.5, **own)
     batch = batch_of()
     for _ in range(steps):
-        for rows in learner._minibatch_rows(batch, 0):
+        for rows in learner._minibatch_rows(batch, 0, 2):
             seen = batch.select(rows).decisions.observation_NSO
             of_critic.zero_grad()
             (critic(seen) - 1).square().mean().backward()

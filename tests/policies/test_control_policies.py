@@ -234,6 +234,7 @@ def test_a_critic_of_several_horizons_has_a_value_for_each_and_uses_the_last():
     value_NSM, final_NM = critic.members(decisions)
     value_NS, final_N = critic.value(decisions)
     assert torch.equal(value_NSM[..., -1], value_NS) and torch.equal(final_NM[:, -1], final_N)
+    assert torch.equal(critic.present(decisions), value_NSM), "what a loss reads"
     torch.testing.assert_close(value_NSM[1, 2], 5.0 * critic.net(decisions.observation_NSO[1, 2]))
     assert not final_NM[1].any() and bool(final_NM[0].all()), "the second episode ended"
     assert not value_NSM[0, 3:].any() and value_NSM[0, 0].unique().numel() == 3

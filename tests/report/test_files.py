@@ -111,7 +111,7 @@ def test_a_spoilt_summary_is_refused_by_its_name(tmp_path):
         (summary_with(after=5), r"no complete summary of a run \(after is 5, not figures by name\): remove it"),
         (summary_with(after={"eval/score": "x"}), r"\(after.eval/score is 'x', not a number\): remove it"),
         (summary_with(steps="x"), r"\(steps is 'x', not a number\): remove it"),
-        (summary_with(max_age=10**400), r"\(max_age is a int, not a number\): remove it"),
+        (summary_with(max_age=10**400), r"\(max_age is an int of some 400 digits, not a number\): remove it"),
         (summary_with(drops=[1]), r"\(drops is \[1\], not figures by name\): remove it"),
         ("[" * 200_000, "summary.json is nested too deeply"),
     ):

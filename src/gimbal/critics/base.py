@@ -34,6 +34,12 @@ class AbstractCritic(nn.Module, ABC):
         value_NS, final_N = self.value(decisions, hidden_NSH)
         return value_NS[..., None], final_N[..., None]
 
+    def present(
+        self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
+    ) -> Float[Tensor, "N S M"]:
+        """``members`` before each decision alone, which is all that a loss reads."""
+        return self.members(decisions, hidden_NSH)[0]
+
     def combine(self, value_M: Float[Tensor, "*shape M"]) -> Float[Tensor, "*shape"]:
         """Combines the members' values into one: by default the last."""
         return value_M[..., -1]

@@ -27,9 +27,9 @@ class ValueNetwork(AbstractMembers):
         self.scale, self.observations = scale, observations
         self.net = mlp([observations, *hidden, heads], 1.0, seed)
 
-    def members(
+    def present(
         self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
-    ) -> tuple[Float[Tensor, "N S M"], Float[Tensor, "N M"]]:
+    ) -> Float[Tensor, "N S M"]:
         assert isinstance(decisions, Steps), type(decisions)
         seen = decisions.observation_NSO.shape[-1]
         if seen != self.observations:
@@ -38,9 +38,14 @@ class ValueNetwork(AbstractMembers):
                 f"set critic.observations={seen}"
             )
         real, placed = real_of(decisions)
-        value_KM = self.scale * output_of(self.net, real(decisions.observation_NSO))
+        return placed(self.scale * output_of(self.net, real(decisions.observation_NSO)))
+
+    def members(
+        self, decisions: AbstractDecisions, hidden_NSH: Float[Tensor, "N S H"] | None = None
+    ) -> tuple[Float[Tensor, "N S M"], Float[Tensor, "N M"]]:
+        value_NSM = self.present(decisions)
+        assert isinstance(decisions, Steps), type(decisions)
         final_NM = self.scale * output_of(self.net, decisions.final_NO)
-        value_NSM = torch.stack([placed(value_K) for value_K in value_KM.unbind(-1)], -1)
         return value_NSM, torch.where(decisions.terminated_N[:, None], 0, final_NM)
 
 

@@ -51,7 +51,7 @@ class LiveEpisode:
     request: Request
     stream: Play
     segment: int  # the most steps of a row; 0: no limit but the episode's
-    noise_SA: Tensor
+    noise_SA: Float[np.ndarray, "S A"]
     observations: list[np.ndarray]
     actions: list[Tensor] = field(default_factory=list)
     behavior: list[float] = field(default_factory=list)
@@ -185,16 +185,18 @@ class EpisodeEngine(AbstractEngine):
                 finished.append(begun)
         if not self._live:
             return finished
-        seen_BO = torch.from_numpy(np.stack([play.observations[-1] for play in self._live]))
+        seen_BO = torch.from_numpy(np.array([play.observations[-1] for play in self._live]))
         action_BA, behavior_B = self._policy.draw(
             seen_BO,
-            torch.stack([play.noise_SA[play.length] for play in self._live]),
+            torch.from_numpy(np.array([play.noise_SA[play.length] for play in self._live])),
             self._temperatures(),
         )
         going: list[LiveEpisode] = []
         done_BA, last_B = self._policy.done(seen_BO, action_BA), self._last(seen_BO, action_BA)
         moments = self._act([play.stream for play in self._live], done_BA)
-        answered = zip(self._live, action_BA, done_BA, behavior_B.tolist(), moments, last_B, strict=True)
+        action_B = action_BA.unbind()
+        done_B = action_B if done_BA is action_BA else done_BA.unbind()
+        answered = zip(self._live, action_B, done_B, behavior_B.tolist(), moments, last_B, strict=True)
         for play, action_A, done_A, behavior, moment, last in answered:
             if moment.error:
                 finished.append(play.broken(moment.error))
@@ -254,7 +256,7 @@ class EpisodeEngine(AbstractEngine):
     def _leave(self, play: LiveEpisode, *, paused: bool) -> None:
         """Its environment is for the next request: in the middle of its episode, or to be reset."""
         if paused:
-            play.stream.noise_A = play.noise_SA[play.length - 1].clone()
+            play.stream.noise_A = torch.from_numpy(play.noise_SA[play.length - 1].copy())
             self._paused.append(play.stream)
         else:
             self._idle.append(play.stream.environment)
@@ -373,7 +375,7 @@ class EpisodeEngine(AbstractEngine):
             request=request,
             stream=stream,
             segment=self._segment,
-            noise_SA=noise_SA,
+            noise_SA=noise_SA.numpy(),
             observations=[stream.observation],
         )
 

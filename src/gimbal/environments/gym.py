@@ -111,7 +111,7 @@ class AbstractPlayed(AbstractEnvironment):
             raise ValueError(f"{self.source}.reset returned {told(answer)}; it must return (observation, info)")
         return answer[0]
 
-    def _stepped(self, does: Any) -> tuple[Any, Any, dict[str, Any]]:
+    def _stepped(self, does: Any) -> tuple[Any, Mapping[str, Any], dict[str, Any]]:
         """The next observation, the info of the step, and the fields of a moment that every environment tells."""
         answer = self._env.step(does)
         if not isinstance(answer, tuple | list) or len(answer) != 5:
@@ -121,6 +121,7 @@ class AbstractPlayed(AbstractEnvironment):
             )
         seen, reward, terminated, truncated, info = answer
         ends = {"terminated": bool(terminated), "truncated": bool(truncated)}
+        info = info if isinstance(info, Mapping) else {}
         return seen, info, {"reward": self._earned(reward), "success": self._reached(info), **ends}
 
     def _earned(self, reward: Any) -> float:
@@ -132,9 +133,9 @@ class AbstractPlayed(AbstractEnvironment):
             )
         return number
 
-    def _reached(self, info: Any) -> bool | None:
+    def _reached(self, info: Mapping[str, Any]) -> bool | None:
         """Whether the goal is reached, where ``info`` says so."""
-        said = info.get(SUCCESS) if isinstance(info, Mapping) else None
+        said = info.get(SUCCESS)
         if said is None:
             return None
         if not isinstance(said, bool | np.bool_ | int | float | np.number) or said not in (0, 1):
@@ -238,7 +239,7 @@ class Environment(AbstractPlayed):
             low, high = self._bounds
             does = np.minimum(np.maximum(action.reshape(low.shape), low), high)  # np.clip takes twice as long
         seen, info, said = self._stepped(does)
-        begins = info.get(BEGINS) if isinstance(info, Mapping) else None
+        begins = info.get(BEGINS)
         if begins is not None and not (said["terminated"] or said["truncated"]):
             raise ValueError(
                 f"{self.source}.step says in its info what the next episode {BEGINS} with, and ends none: let it be terminated or "
@@ -247,9 +248,9 @@ class Environment(AbstractPlayed):
         begins = None if begins is None else self._shown(begins, "step")
         return Moment(observation=self._shown(seen, "step"), cost=self._cost(info), begins=begins, **said)
 
-    def _cost(self, info: Any) -> float | None:
+    def _cost(self, info: Mapping[str, Any]) -> float | None:
         """What the step cost, where all of its steps say so."""
-        said = info.get(COST) if isinstance(info, Mapping) else None
+        said = info.get(COST)
         if self._costs is None:
             self._costs = said is not None
         if not self._costs and said is None:
@@ -275,7 +276,7 @@ class Environment(AbstractPlayed):
             raise ValueError(
                 f"{self.source}.{call} returned an observation without {error}, which its observation_space has"
             ) from error
-        shown = np.asarray(flat).astype(np.float32)
+        shown = np.array(flat, np.float32)
         if shown.shape != (self.observations,) or (self._shape is not None and np.shape(seen) != self._shape):
             raise ValueError(
                 f"{self.source}.{call} returned an observation of shape {list(np.shape(seen))}; its observation_space is "

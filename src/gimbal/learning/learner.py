@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from gimbal import ops
 from gimbal.composition import AbstractRemembering
 from gimbal.controllers.base import AbstractController, State
-from gimbal.dataflow.replay.transitions import split
+from gimbal.dataflow.replay.transitions import parted, split
 from gimbal.learning.base import AbstractLocalLearner, AbstractTrained, OfPolicy
 from gimbal.learning.loop import UNDONE, Loop
 from gimbal.learning.ranks import AbstractRanks, SingleProcess
@@ -289,23 +289,21 @@ class Learner(AbstractLocalLearner):
         if (counts := self.update.moves(batch)) is not None:
             yield from split(batch, counts) if counts else ()
             return
-        for rows in self._minibatch_rows(batch, epoch):
-            yield batch.select(rows) if rows is not None else batch
-
-    def _minibatch_rows(self, batch: TrainBatch, epoch: int) -> Sequence[Tensor | None]:
-        """Rows of each minibatch: whole groups if there are enough, so that rows that share a prompt or are compared stay together."""
         count = min(self.update.optimization.minibatches, batch.shape[0])
-        if count == 1:
-            return [None]
+        yield from [batch] if count == 1 else parted(batch, self._minibatch_rows(batch, epoch, count))
+
+    def _minibatch_rows(self, batch: TrainBatch, epoch: int, count: int) -> Sequence[Tensor]:
+        """Rows of each minibatch: whole groups if there are enough, so that rows that share a prompt or are compared stay together."""
         label_N = torch.arange(batch.shape[0])
         if batch.group_N is not None and len(batch.group_N.unique()) >= count:
             label_N = batch.group_N.unique(return_inverse=True)[1].cpu()
         order = ops.philox(self.seed, "minibatches", self.version, epoch).permutation(int(label_N.max()) + 1)
         # A table from label to minibatch: searching all rows for every label would take longer than the step of a small network.
-        part_L = torch.empty(len(order), dtype=torch.long)
+        part_L = np.empty(len(order), dtype=int)
         for number, labels in enumerate(np.array_split(order, count)):
-            part_L[torch.from_numpy(labels)] = number
-        return [(part_L[label_N] == number).nonzero()[:, 0] for number in range(count)]
+            part_L[labels] = number
+        part_N = part_L[label_N.numpy()]
+        return torch.from_numpy(part_N.argsort(kind="stable")).split(np.bincount(part_N, minlength=count).tolist())
 
     def save_state(self) -> dict[str, Any]:
         """Everything but the recipe and the policy's weights, which the policy saves itself: see ``load_state``."""

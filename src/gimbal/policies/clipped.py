@@ -53,7 +53,8 @@ class AbstractClippedPolicy(AbstractRealPolicy):
 
 def clipped_logprob(action_KA: Tensor, mode_KA: Tensor, log_std: Tensor, bound: float) -> Float[Tensor, " K"]:
     """Of a Gaussian that is clipped to [-bound, bound]."""
-    inside_KA = -0.5 * ((action_KA - mode_KA) * (-log_std).exp()).square() - log_std - 0.5 * math.log(2 * math.pi)
+    per_std = (-log_std).exp()
+    inside_KA = -0.5 * ((action_KA - mode_KA) * per_std).square() - log_std - 0.5 * math.log(2 * math.pi)
     # The tail beyond the bound that it lies on.
-    beyond_KA = torch.special.log_ndtr((mode_KA * action_KA.sign() - bound) * (-log_std).exp())
+    beyond_KA = torch.special.log_ndtr((mode_KA * action_KA.sign() - bound) * per_std)
     return torch.where(action_KA.abs() >= bound, beyond_KA, inside_KA).sum(-1)

@@ -7,6 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -48,10 +49,19 @@ class Steps(AbstractDecisions):
         return self.length_N
 
     @property
+    def extent(self) -> tuple[int, int]:
+        return self.shape
+
+    @property
     def label_NS(self) -> Int[Tensor, "N S"]:
         seen_and_done = torch.cat([self.observation_NSO, self.action_NSA.to(self.observation_NSO.dtype)], dim=-1)
         labels = torch.unique(seen_and_done.flatten(0, 1), dim=0, return_inverse=True)[1]
         return labels.reshape(self.shape)
+
+    @cached_property
+    def even(self) -> bool:
+        """Whether all rows are of one length, and nothing is padding."""
+        return bool((self.length_N == self.shape[1]).all())
 
     @property
     def real_NS(self) -> Bool[Tensor, "N S"]:
@@ -89,14 +99,15 @@ class Steps(AbstractDecisions):
         return single, real_NS
 
     def select(self, rows: Int[Tensor, " M"]) -> Steps:
-        length_N = self.length_N[rows]
+        rows = rows.to(self.length_N.device)
+        length_N = self.length_N.index_select(0, rows)
         longest = int(length_N.max())
         return Steps(
-            observation_NSO=self.observation_NSO[rows, :longest],
-            action_NSA=self.action_NSA[rows, :longest],
-            final_NO=self.final_NO[rows],
+            observation_NSO=self.observation_NSO[:, :longest].index_select(0, rows),
+            action_NSA=self.action_NSA[:, :longest].index_select(0, rows),
+            final_NO=self.final_NO.index_select(0, rows),
             length_N=length_N,
-            terminated_N=self.terminated_N[rows],
+            terminated_N=self.terminated_N.index_select(0, rows),
         )
 
     @classmethod
@@ -135,13 +146,16 @@ def filled(sizes: Sequence[int]) -> Sequence[int]:
 
 
 def real_of(steps: Steps) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-    """What takes a column [N, S, ...] to the K real decisions, and what puts [K] back at their places, 0 on padding. Both are views
-    where all rows are of one length: an index by a mask takes as long as a layer of a small network."""
-    n, s = steps.shape
-    if bool((steps.length_N == s).all()):
-        return lambda x_NSX: x_NSX.flatten(0, 1), lambda x_K: x_K.unflatten(0, (n, s))
+    """What takes a column [N, S, ...] to the K real decisions, and what puts [K, ...] back at their places, 0 on padding. Both are
+    views where all rows are of one length: an index by a mask takes as long as a layer of a small network."""
+    if steps.even:
+        return lambda x_NSX: x_NSX.flatten(0, 1), lambda x_KX: x_KX.unflatten(0, steps.shape)
     real_NS = steps.real_NS
-    return lambda x_NSX: x_NSX[real_NS], lambda x_K: x_K.new_zeros(n, s).masked_scatter(real_NS, x_K)
+
+    def placed(x_KX: Tensor) -> Tensor:
+        return x_KX.new_zeros(*steps.shape, *x_KX.shape[1:]).index_put((real_NS,), x_KX)
+
+    return lambda x_NSX: x_NSX[real_NS], placed
 
 
 def mlp(sizes: Sequence[int], last_gain: float, seed: int) -> nn.Sequential:
@@ -269,8 +283,7 @@ class AbstractControlPolicy(AbstractPolicy):
         logprob_K, entropy_K = self.assess(seen_KO, action_KA, temperature)
         asked = {"entropy_NS": placed(entropy_K)} if "entropy_NS" in columns else {}
         if EACH in columns:
-            each_AK = self.assess_each(seen_KO, action_KA, temperature).unbind(-1)
-            asked[EACH] = torch.stack([placed(logprob_K) for logprob_K in each_AK], -1)
+            asked[EACH] = placed(self.assess_each(seen_KO, action_KA, temperature))
         return Evaluation(logprob_NS=placed(logprob_K), columns=asked)
 
     def pieces(self, decisions: AbstractDecisions) -> list[str]:

@@ -401,13 +401,23 @@ def each(batch: TrainBatch) -> tuple[TrainBatch, Bool[Tensor, " K"]]:
     row_C = there_NS.nonzero()[counted_C, 0]
     goes_on_C = torch.zeros(len(counted_C), dtype=torch.bool)
     goes_on_C[:-1] = (row_C[1:] == row_C[:-1]) & (counted_C[1:] == counted_C[:-1] + 1)
-    return TrainBatch(**columns, facts=facts, decisions=single).select(counted_C), goes_on_C
+    every = TrainBatch(**columns, facts=facts, decisions=single)
+    return (every if batch.full else every.select(counted_C)), goes_on_C
+
+
+def parted(batch: TrainBatch, rows: Sequence[Tensor]) -> Iterator[TrainBatch]:
+    """The parts of these rows [M], one by one: where they can be, views of one copy in their order."""
+    if _even(batch):
+        yield from split(batch.select(torch.cat([*rows])), [len(row_M) for row_M in rows])
+        return
+    for row_M in rows:
+        yield batch.select(row_M)
 
 
 def split(batch: TrainBatch, counts: Sequence[int]) -> list[TrainBatch]:
-    """Consecutive parts of so many rows. Of rows of one decision they are views: to choose the rows of each part, column by column,
-    takes as long as the forward pass of a small network."""
-    if batch.shape[1] > 1 or batch.parent_N is not None:
+    """Consecutive parts of so many rows. Of steps of environments in rows of one length they are views: to choose the rows of each
+    part, column by column, takes as long as the forward pass of a small network."""
+    if not _even(batch):
         return [batch.select(row_M) for row_M in torch.arange(batch.shape[0]).split([*counts])]
     assert batch.decisions is not None
     columns, facts, decisions = (
@@ -422,6 +432,12 @@ def split(batch: TrainBatch, counts: Sequence[int]) -> list[TrainBatch]:
         return TrainBatch(**own, roles=batch.roles, live=batch.live, decisions=type(batch.decisions)(**steps))
 
     return [part(number) for number in range(len(counts))]
+
+
+def _even(batch: TrainBatch) -> bool:
+    """Whether any of its rows are those rows of each column: none is padded, and none has a parent."""
+    alone = batch.parent_N is None or bool((batch.parent_N < 0).all())
+    return alone and isinstance(batch.decisions, Steps) and batch.decisions.even
 
 
 def joined(drawn: TrainBatch, new: TrainBatch) -> TrainBatch:

@@ -86,7 +86,7 @@ class AbstractOnDecisions(AbstractUpdate):
         if number_N is not None and 0 < (drawn := int((~fresh_N).sum())) < len(fresh_N):
             batch = split(batch, [drawn, len(fresh_N) - drawn])[0]  # a view: what has come in stands behind it
         facts = dict(self.noises(models, batch))
-        if number_N is not None and batch.shape[1] == 1 and bool(batch.mask_NS.all()):
+        if number_N is not None and batch.shape[1] == 1 and batch.full:
             _, move_N, count_M = batch.facts[MOVE].unique_consecutive(return_inverse=True, return_counts=True)
             facts["weight"] = (1 / count_M)[move_N][:, None].expand(batch.shape)
         return batch.with_columns(facts).to(models.device), told
@@ -176,10 +176,9 @@ def steps_of(batch: TrainBatch) -> Steps:
 def counted_of(batch: TrainBatch) -> Callable[[Tensor], Tensor]:
     """What takes a column [N, S, ...] to the decisions that count, [K, ...]: a view of it where each row is one, as in minibatches of
     ``Transitions``, for an index by a mask takes as long as a layer of a small network."""
-    mask_NS = batch.mask_NS
-    if mask_NS.shape[1] == 1 and bool(mask_NS.all()):
+    if batch.shape[1] == 1 and batch.full:
         return lambda x_NSX: x_NSX.squeeze(1)
-    return lambda x_NSX: x_NSX[mask_NS]
+    return lambda x_NSX: x_NSX[batch.mask_NS]
 
 
 def counting(batch: TrainBatch, weight_K: Float[Tensor, " K"]) -> Float[Tensor, " K"]:

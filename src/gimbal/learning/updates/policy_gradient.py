@@ -243,7 +243,8 @@ class AbstractPolicyGradient(AbstractUpdate):
         for number, part in enumerate(self.summed):
             if (counted_NS := part.counted(minibatch)) is not before_NS:  # most parts count the same decisions
                 weight_NS = self.aggregation(counted_NS, minibatch.part_NS, minibatch.episode_N)
-                before_NS, share_NS = counted_NS, ops.TokenMean()(counted_NS)
+                before_NS = counted_NS
+                share_NS = weight_NS if self.aggregation == TokenMean() else TokenMean()(counted_NS)
             facts |= {f"weight/{number}": weight_NS, f"share/{number}": share_NS}
         minibatch = minibatch.with_columns(facts)
         for segment in others:
@@ -256,7 +257,7 @@ class AbstractPolicyGradient(AbstractUpdate):
             told = part.survey(own)
             counted_NS = part.counted(own)
             weight_NS = segment.weight * self.aggregation(counted_NS, own.part_NS, own.episode_N)
-            facts = {**told, f"weight/{number}": weight_NS, f"share/{number}": ops.TokenMean()(counted_NS)}
+            facts = {**told, f"weight/{number}": weight_NS, f"share/{number}": TokenMean()(counted_NS)}
             own, minibatch = own.with_columns(told), minibatch.with_columns(facts)
         return replace(minibatch, mask_NS=minibatch.mask_NS | own.mask_NS)
 
@@ -298,17 +299,21 @@ class AbstractPolicyGradient(AbstractUpdate):
         """The loss of the rows of one kind; ``metrics`` get theirs."""
         loss = logprob_NS.new_zeros(())
         for number, part in enumerate(segment.parts, segment.first):
-            terms = part(logprob_NS, micro)
+            objective = number == segment.first
+            read = (logprob_NS, micro)
+            if objective:
+                read = _watched(*read, micro.facts[f"share/{number}"], metrics, segment.named("live_frac"))
+            terms = part(*read)
             if not isinstance(terms, Terms):
                 raise wrong(part, "__call__", terms, "Terms(loss_NS=...)")
             shaped(part, terms.loss_NS, logprob_NS)
             weight_NS, share_NS = micro.facts[f"weight/{number}"], micro.facts[f"share/{number}"]
             if number == 0:
                 weight_NS = weight_NS * micro.facts["correction"]
-            term = ops.masked_sum(weight_NS * terms.loss_NS, share_NS > 0)
-            for name, value in _by_role(weight_NS * terms.loss_NS.detach(), share_NS > 0, micro).items():
+            loss_NS, counted_NS = weight_NS * terms.loss_NS, share_NS > 0
+            term = ops.masked_sum(loss_NS, counted_NS)
+            for name, value in _by_role(loss_NS.detach(), counted_NS, micro).items():
                 metrics[name] += value
-            objective = number == segment.first
             if objective and logprob_NS.requires_grad and not term.requires_grad and term.item() != 0:
                 wanted = (
                     "a loss of the logprob_NS that it is given, with its gradient; columns of the batch are constants"
@@ -316,16 +321,16 @@ class AbstractPolicyGradient(AbstractUpdate):
                 raise wrong(part, "__call__", terms.loss_NS, wanted)
             loss = loss + term
             if objective:
-                found = _of_objective(term, logprob_NS, share_NS, micro)
+                found = _of_objective(term, logprob_NS, share_NS, counted_NS, micro)
                 metrics |= {segment.named(name): value for name, value in found.items()}
-            for name, value in _mean_of_each(terms.metrics, share_NS).items():
+            for name, value in _mean_of_each(terms.metrics, share_NS, counted_NS).items():
                 metrics[segment.named(name)] += value
         return loss
 
     def _evaluate(self, models: Models, micro: TrainBatch) -> tuple[Float[Tensor, "N S"], TrainBatch]:
         """Log-probabilities with gradient, and the micro-batch with the other columns that carry one."""
         needs, critic = needs_of(*(part for segment in self.segments for part in segment.parts)), models.get(CRITIC)
-        valued = bool({"new_value_NS", "new_value_NSM"} & needs)
+        valued = not needs.isdisjoint({"new_value_NS", "new_value_NSM"})
         assert critic is not None or not valued, "compose.check refuses a value loss without a critic"
         decisions = micro.decisions
         assert decisions is not None
@@ -335,10 +340,9 @@ class AbstractPolicyGradient(AbstractUpdate):
             checkpointing=self.optimization.checkpointing,
         )
         micro = micro.evaluated(evaluation.columns)
-        if critic is not None and "new_value_NS" in needs:
-            micro = replace(micro, new_value_NS=critic.value(decisions, micro.hidden_NSH)[0])
-        if critic is not None and "new_value_NSM" in needs:
-            micro = replace(micro, new_value_NSM=critic.members(decisions, micro.hidden_NSH)[0])
+        if critic is not None and valued:
+            value_NSM = critic.present(decisions, micro.hidden_NSH)
+            micro = replace(micro, new_value_NS=critic.combine(value_NSM), new_value_NSM=value_NSM)
         return evaluation.logprob_NS, micro
 
     def step_factor(self, metrics: Mapping[str, float]) -> float:
@@ -425,27 +429,52 @@ def score_norm_N(models: Models, batch: TrainBatch) -> Float[Tensor, " N"]:
 
 
 def _of_objective(
-    term: Float[Tensor, ""], logprob_NS: Float[Tensor, "N S"], share_NS: Float[Tensor, "N S"], micro: TrainBatch
+    term: Float[Tensor, ""],
+    logprob_NS: Float[Tensor, "N S"],
+    share_NS: Float[Tensor, "N S"],
+    counted_NS: Bool[Tensor, "N S"],
+    micro: TrainBatch,
 ) -> Metrics:
     """Logged metrics of the objective, in addition to its own."""
     metrics = {"loss": float(term.detach())}
     if micro.proximal_NS is not None:  # how far the policy is from its anchor as this update begins
         apart_NS = logprob_NS.detach() - micro.column("proximal_NS", _of_objective)
-        metrics["cause/update"] = float(ops.masked_sum(share_NS * apart_NS, share_NS > 0))
-    columns = [logprob_NS, *(x for name in sorted(micro.live) if (x := micro.facts.get(name)) is not None)]
-    metrics["live_frac"] = float((share_NS * _reached(term, columns)).sum())
+        metrics["cause/update"] = float(ops.masked_sum(share_NS * apart_NS, counted_NS))
     if micro.advantage_NS is not None:
         metrics["signal_frac"] = float((share_NS * (micro.advantage_NS != 0)).sum())
     return metrics
 
 
-def _mean_of_each(columns: Mapping[str, Tensor], share_NS: Float[Tensor, "N S"]) -> Metrics:
+def _watched(
+    logprob_NS: Float[Tensor, "N S"], micro: TrainBatch, share_NS: Float[Tensor, "N S"], metrics: Metrics, name: str
+) -> tuple[Float[Tensor, "N S"], TrainBatch]:
+    """Both as the objective reads them. Its backward pass tells, under this name, the share of the decisions that it moves by their
+    log-probability or another column that carries gradient: those that clip, mask and correction left one."""
+    metrics[name], reached_NS = 0.0, torch.zeros_like(share_NS, dtype=torch.bool)
+
+    def tell(gradient_NSX: Tensor) -> None:
+        reached_NS.logical_or_(gradient_NSX.reshape(*reached_NS.shape, -1).ne(0).any(-1))
+        metrics[name] = float((share_NS * reached_NS).sum())
+
+    def watched(x_NSX: Tensor) -> Tensor:
+        if x_NSX.requires_grad and x_NSX.shape[:2] == reached_NS.shape:
+            x_NSX = x_NSX.view_as(x_NSX)  # the gradient of the objective's own reading, without a regulariser's
+            x_NSX.register_hook(tell)
+        return x_NSX
+
+    live = {fact: watched(micro.facts[fact]) for fact in sorted(micro.live) if fact in micro.facts}
+    return watched(logprob_NS), micro.with_columns(live)
+
+
+def _mean_of_each(
+    columns: Mapping[str, Tensor], share_NS: Float[Tensor, "N S"], counted_NS: Bool[Tensor, "N S"]
+) -> Metrics:
     """sum share x of each column: in one pass and one reading, since each takes as long as a layer of a small network."""
     if not columns:
         return {}
     with torch.no_grad():
         x_MNS = torch.stack([x_NS.to(share_NS.dtype) for x_NS in columns.values()])
-        return dict(zip(columns, torch.where(share_NS > 0, share_NS * x_MNS, 0).sum((1, 2)).tolist(), strict=True))
+        return dict(zip(columns, torch.where(counted_NS, share_NS * x_MNS, 0).sum((1, 2)).tolist(), strict=True))
 
 
 def _by_role(loss_NS: Float[Tensor, "N S"], counted_NS: Bool[Tensor, "N S"], micro: TrainBatch) -> Metrics:
@@ -454,17 +483,6 @@ def _by_role(loss_NS: Float[Tensor, "N S"], counted_NS: Bool[Tensor, "N S"], mic
         return {}
     own = {role: counted_NS & (micro.role_N == place)[:, None] for place, role in enumerate(micro.roles)}
     return {f"role/{role}/loss": float(ops.masked_sum(loss_NS, own_NS)) for role, own_NS in own.items()}
-
-
-def _reached(loss: Tensor, columns: Sequence[Tensor]) -> Bool[Tensor, "N S"]:
-    """Decisions that the loss moves, by their log-probability or another column that carries gradient: those that clip, mask and
-    correction left one."""
-    n_s = columns[0].shape
-    if not loss.requires_grad:
-        return torch.zeros(n_s, dtype=torch.bool, device=loss.device)
-    live = [x_NSX for x_NSX in columns if x_NSX.requires_grad and x_NSX.shape[:2] == n_s]
-    gradients = torch.autograd.grad(loss, live, retain_graph=True, materialize_grads=True)
-    return torch.stack([gradient.reshape(*n_s, -1).ne(0).any(-1) for gradient in gradients]).any(0)
 
 
 def has_not_moved(models: Models, minibatch: TrainBatch) -> bool:

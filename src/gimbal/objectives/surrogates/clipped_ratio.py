@@ -25,7 +25,8 @@ def clip_pessimistically(
 
     Case by case: A > 0 only bounds r from above, A < 0 from below (and by ``dual`` from above).
     """
-    above, below = ratio_NS.clamp(max=1 + high), ratio_NS.clamp(min=1 - low).clamp(max=dual)
+    above, below = ratio_NS.clamp(max=1 + high), ratio_NS.clamp(min=1 - low)
+    below = below.clamp(max=dual) if dual < math.inf else below
     surrogate_NS = above.where(advantage_NS > 0, below) * advantage_NS
     clipped = {
         "clip_ratio/low": ((advantage_NS < 0) & (ratio_NS < 1 - low)).float(),

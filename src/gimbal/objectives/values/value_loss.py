@@ -39,11 +39,13 @@ class ValueLoss(AbstractObjective):
             )
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
-        new_NS, old_NS = batch.column("new_value_NS", self), batch.column("value_NS", self)
-        target_NS = batch.column("target_NS", self)
+        new_NS, target_NS = batch.column("new_value_NS", self), batch.column("target_NS", self)
         error_NS = (new_NS - target_NS).square()
-        clipped_NS = (old_NS + (new_NS - old_NS).clamp(-self.clip, self.clip) - target_NS).square()
-        loss_NS = 0.5 * torch.maximum(error_NS, clipped_NS)
+        if self.clip < math.inf:
+            old_NS = batch.column("value_NS", self)
+            clipped_NS = old_NS + (new_NS - old_NS).clamp(-self.clip, self.clip)
+            error_NS = torch.maximum(error_NS, (clipped_NS - target_NS).square())
+        loss_NS = 0.5 * error_NS
         return Terms(self.coef * loss_NS, {"value/loss": loss_NS.detach()})
 
     def effects(self) -> frozenset[str]:
