@@ -715,6 +715,13 @@ MECHANISMS: dict[str, Mechanism] = {
         base=above("residual/size").by(policy=recipes.function("residual")().policy),
         update=differs("residual/size").by(update=replace(recipes.function("residual")().update, burn_in=0)),
     ),
+    "korr": of(
+        "residual",
+        4,
+        sooner={**FEW, TD3: {"burn_in": 4}},
+        start=on_a_base,
+        policy=above("foresight/error").by(policy=on_a_base(recipes.function("residual")()).policy),
+    ),
     "revisor": of("grpo", rewards=REWARD),
     "rloo": of("grpo", prompts=4, advantage=ADVANTAGE, aggregation=GRADIENT),
     "rollout_gdro": of("grpo", 4, sooner=FEW_TASKS, budget=above("budget/ShadowPriced/largest", 8.0)),

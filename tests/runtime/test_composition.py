@@ -79,6 +79,7 @@ from gimbal.recipes.papers.control.pde_refiner import pde_refiner
 from gimbal.recipes.papers.control.pendulum import pendulum
 from gimbal.recipes.papers.control.pets import pets
 from gimbal.recipes.papers.control.rad_2 import rad_2
+from gimbal.recipes.papers.control.korr import korr
 from gimbal.recipes.papers.control.residual import residual
 from gimbal.recipes.papers.control.rlpd import rlpd
 from gimbal.recipes.papers.control.sac import sac
@@ -250,6 +251,9 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     "a deterministic policy, but SquashedGaussian is not one": replace(td3(), policy=sac().policy),
     r"store='Transitions\(\)', or update\.burn_in=0": replace(
         residual(), store=Once(), update=replace(residual().update, burn_in=5)
+    ),
+    r"a single step, but store\.n is 3: set store\.n=1, or policy\.foresight=none": replace(
+        korr(), store=replace(korr().store, n=3)
     ),
     r"DQN has none that learns by itself: policy\.model=runs/RUN/model": replace(
         dqn(), update=replace(dqn().update, begin_from="runs/RUN")

@@ -6,7 +6,7 @@ import json
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -368,8 +368,14 @@ def made(kind: Callable[..., P], spec: AbstractPolicySpec, seed: int) -> P:
 
 
 def sizes_of(spec: object) -> dict[str, Any]:
-    """Its fields as a saved configuration has them: lists in place of tuples."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(spec).items()}
+    """Its fields as a saved configuration has them: lists in place of tuples, mappings in place of parts."""
+
+    def written(value: Any) -> Any:
+        if is_dataclass(value):
+            return sizes_of(value)
+        return list(value) if isinstance(value, tuple) else value
+
+    return {name: written(value) for name, value in vars(spec).items()}
 
 
 def saved(kind: Callable[..., P], directory: str, seed: int) -> P:

@@ -74,7 +74,7 @@ class TD3(AbstractOffPolicy):
 
         critic        sum w sum_m (Q_m(o, a) - y)^2,   y = r + gamma (1 - ended) min_m Q'_m(o', a'),
                       a' = clip(pi'(o') + clip(b smoothing e, -b reach, b reach), -b, b),   e ~ N(0, 1)
-        policy        - sum w Q_1(o, pi(o)),   at every ``delay``-th move
+        policy        - sum w Q_1(o, pi(o)),   at every ``delay``-th move; with ``policy.foresight`` + sum w its loss on (o, a, o')
 
     Q' and pi' follow Q and pi by ``tau`` after each move of them. The sampler adds noise to pi: see ``policies.Deterministic``,
     whose ``explore`` goes from ``explore.first`` to ``explore.last``. ``imitation`` holds pi to recorded actions, for offline data. The
@@ -134,6 +134,11 @@ class TD3(AbstractOffPolicy):
                 f"TD3 sends its gradient through actions of a deterministic policy, but {type(whole.run.policy).__name__} is not one: "
                 "set policy='Deterministic(observations=..., actions=..., bound=...)'"
             )
+        policy, store = whole.run.policy, whole.run.store
+        if isinstance(policy, Residual) and policy.foresight and isinstance(store, Transitions) and store.n > 1:
+            yield Refusal(
+                f"policy.foresight learns what follows a single step, but store.n is {store.n}: set store.n=1, or policy.foresight=none"
+            )
         if self.burn_in and not whole.has(Transitions, Recordings):
             yield Refusal(
                 "update.burn_in counts the moves that a store samples, and there is none: store='Transitions()', or update.burn_in=0"
@@ -162,6 +167,10 @@ class TD3(AbstractOffPolicy):
         loss_K, told = -worth_K, {}
         if isinstance(policy, ResidualPolicy):
             told["residual/size"] = ((mode_KA - policy.of_base(seen_KO)) / policy.bound).abs().mean(-1)
+            if policy.foresight is not None:
+                done_KA, next_KO = counted(steps.action_NSA) / policy.bound, policy.normal(counted(steps.next_NSO))
+                told["foresight/error"] = off_K = policy.foresight.error(normal_KO, done_KA, next_KO)
+                loss_K = loss_K + policy.weight * off_K
         if self.imitation is not None:
             aim_KA, scale_K = counted(steps.action_NSA), counted(batch.facts[SCALE])
             told, count_K = {**told, "imitation/scale": scale_K}, 1.0
