@@ -24,7 +24,7 @@ are not tuned. The paper's assembly by robots is not here.
 
 Written before its runs, after pilots of seed 100 (2,500 steps, 1e-3; returns without blows, under .5 and under 1.0): *base* -.5, -82
 and -804, *plain* -1.2, -3.6 and -652 (3e-4: -.4, -2.0 and -657), *linear* -2.8, -3.2 and -517. From any angle in place of upright
-2,500 steps made the base worse in every arm (-1,097 and -1,090 beside -1,129 or so), so that nothing could be compared.
+2,500 steps made the base worse (without blows -1,277 *plain*, -1,274 *linear*, -898 *base*), so that nothing could be compared.
 
     python claims/korr.py       # goes on from claims/korr.json; about eight minutes of one core
 """
