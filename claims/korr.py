@@ -26,7 +26,7 @@ Written before its runs, after pilots of seed 100 (2,500 steps, 1e-3; returns wi
 and -804, *plain* -1.2, -3.6 and -652 (3e-4: -.4, -2.0 and -657), *linear* -2.8, -3.2 and -517. From any angle in place of upright
 2,500 steps made the base worse (without blows -1,277 *plain*, -1,274 *linear*, -898 *base*), so that nothing could be compared. A first
 form, whose models learned only once the correction did, was stopped in its tuning after four runs: their errors five steps ahead were
-.20 to .41, and returns under the stronger blows -798 and -846 (*linear*), -906 and -895 (*network*). Models learn during the burn-in now.
+.20 to .41, returns under the stronger blows -798 and -846 (*linear*), -906 and -895 (*network*). Models learn in the burn-in too now.
 
     python claims/korr.py       # goes on from claims/korr.json; about eight minutes of one core
 """

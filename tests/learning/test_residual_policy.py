@@ -180,7 +180,9 @@ def test_the_model_of_what_comes_next_learns_alone_in_the_burn_in_and_with_the_c
     steps = batch.decisions
     off = moved.policy.foresight.error(steps.observation_NSO[:, 0], steps.action_NSA[:, 0] / 1.5, steps.final_NO)
     assert float(off.mean()) == pytest.approx(float(foreseen(moved.policy, batch).mean()))
-    assert float(off.mean()) < float(first.foresight.error(steps.observation_NSO[:, 0], steps.action_NSA[:, 0] / 1.5, steps.final_NO).mean())
+    assert float(off.mean()) < float(
+        first.foresight.error(steps.observation_NSO[:, 0], steps.action_NSA[:, 0] / 1.5, steps.final_NO).mean()
+    )
     assert not torch.equal(moved.policy.mode(SEEN), base.mode(SEEN))
 
 

@@ -1,4 +1,4 @@
-"""A linear model of what comes next: what it computes, written out here; what it recovers; a correction that reads it; limiting cases."""
+"""A linear model of what comes next: what it computes, written out; what it recovers; a correction that reads it; limiting cases."""
 
 from dataclasses import replace
 

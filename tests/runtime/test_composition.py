@@ -73,13 +73,13 @@ from gimbal.recipes.papers.control.gcsl import gcsl
 from gimbal.recipes.papers.control.gorl import gorl
 from gimbal.recipes.papers.control.h_infinity import h_infinity
 from gimbal.recipes.papers.control.her import her
+from gimbal.recipes.papers.control.korr import korr
 from gimbal.recipes.papers.control.least import least
 from gimbal.recipes.papers.control.mbpo import mbpo
 from gimbal.recipes.papers.control.pde_refiner import pde_refiner
 from gimbal.recipes.papers.control.pendulum import pendulum
 from gimbal.recipes.papers.control.pets import pets
 from gimbal.recipes.papers.control.rad_2 import rad_2
-from gimbal.recipes.papers.control.korr import korr
 from gimbal.recipes.papers.control.residual import residual
 from gimbal.recipes.papers.control.rlpd import rlpd
 from gimbal.recipes.papers.control.sac import sac

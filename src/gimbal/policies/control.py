@@ -21,6 +21,7 @@ from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation,
 from gimbal.policies.normalizer import Normalizer
 from gimbal.records import AbstractDecisions, AbstractSampling
 
+MEAN = "mean_NSD"  # column: the mean of each number of an action, as of a denoising step
 EACH = "logprob_NSA"  # column: the log-probability of each number of an action, where these are independent
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
@@ -250,6 +251,10 @@ class AbstractControlPolicy(AbstractPolicy):
         """Log-probabilities of each number of given actions, which add up to those of ``assess``, where a policy provides them."""
         raise NotImplementedError(f"{type(self).__name__} does not draw the numbers of an action independently")
 
+    def mean_action(self, observation_KO: Float[Tensor, "K O"]) -> Float[Tensor, "K A"]:
+        """The mean of actions, with gradient, where a policy provides it."""
+        raise NotImplementedError(f"{type(self).__name__} does not tell the mean of its actions")
+
     def done(self, observation_BO: Float[Tensor, "B O"], action_BA: Shaped[Tensor, "B A"]) -> Shaped[Tensor, "B A"]:
         """What the environment is given for drawn actions: these, unless the policy draws something that stands for them."""
         return action_BA
@@ -271,6 +276,8 @@ class AbstractControlPolicy(AbstractPolicy):
         if EACH in columns:
             each_AK = self.assess_each(seen_KO, action_KA, temperature).unbind(-1)
             asked[EACH] = torch.stack([placed(logprob_K) for logprob_K in each_AK], -1)
+        if MEAN in columns:
+            asked[MEAN] = torch.stack([placed(mean_K) for mean_K in self.mean_action(seen_KO).unbind(-1)], -1)
         return Evaluation(logprob_NS=placed(logprob_K), columns=asked)
 
     def pieces(self, decisions: AbstractDecisions) -> list[str]:

@@ -73,8 +73,8 @@ class ResidualPolicy(AbstractClippedPolicy):
     """mode(o) = clip(a_b + bound ``reach`` tanh(f(o, a_b / bound)), -bound, bound),  a_b = clip(base(o), -bound, bound)
 
     where base(o) is the mode of a frozen policy, or 0 without one. With a model of what comes next f reads z' = A z + B a_b / bound
-    instead, where a_b would lead; z is the lift of o. The last layer of f begins at 0, so that the first mode is the base's. The gradient of the mode passes the outer clip as if it were not there: else a correction that is beyond the bound would
-    never come back.
+    instead, where a_b would lead; z is the lift of o. The last layer of f begins at 0, so that the first mode is the base's. The
+    gradient of the mode passes the outer clip as if it were not there: else a correction beyond the bound would never come back.
     """
 
     def __init__(

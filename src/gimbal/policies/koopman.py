@@ -75,6 +75,6 @@ class Koopman:
     def __post_init__(self) -> None:
         if self.features < 0 or not self.weight >= 0:
             raise ValueError(
-                f"Koopman has features {self.features}, the numbers of the lift beside the observation's own, and weight {self.weight}, "
-                "of the error of prediction in the loss; both are 0 or above"
+                f"Koopman has features {self.features}, numbers of the lift beside the observation's own, and weight {self.weight}, of "
+                "its error in the loss; both are 0 or above"
             )
