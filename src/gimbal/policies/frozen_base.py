@@ -96,7 +96,6 @@ class ResidualPolicy(AbstractClippedPolicy):
         held: dict[str, Any] = {n: tuple(x) if isinstance(x, list) else x for n, x in (foresight or {}).items()}
         spec = None if foresight is None else Koopman(**held)
         self.foresight = None if spec is None else KoopmanModel(observations, actions, spec, seed)
-        self.weight = 0.0 if spec is None else spec.weight
         read = observations + actions if self.foresight is None else self.foresight.width
         self.correction = relu_mlp([read, *hidden, actions], seed)
         last = self.correction[-1]

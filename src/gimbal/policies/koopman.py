@@ -20,7 +20,7 @@ class KoopmanModel(nn.Module):
 
     def __init__(self, observations: int, actions: int, spec: Koopman, seed: int) -> None:
         super().__init__()
-        self.width = observations + spec.features
+        self.width, self.weight = observations + spec.features, spec.weight
         sizes = [observations, *spec.hidden, spec.features]
         self.phi = relu_mlp(sizes, stable_hash("phi", seed) % 2**63) if spec.features else None
         inputs = self.width + actions
@@ -63,8 +63,11 @@ class Koopman:
     - ``features`` = 0: the lift is the identity; the least loss on o' = F o + G a has A = F and B = G.
     - B = 0 and A = 1, as at the start: z' is the lift of o.
 
-    Published (KORR, arXiv:2509.12562): 256 features, two layers of 256, weight 1, A and B begin at random. Ours: the lift holds o too,
-    so that it cannot shrink to a point and its errors have units.
+    Published (KORR, arXiv:2509.12562, and its code): one step, no decoder, 256 features, two layers of 256, weight 1, A and B begin at
+    random. Ours: the lift holds o too, so that it cannot shrink to a point and its errors have units. A is not bounded: a bound on its
+    norm would forbid systems as plain as a place that moves by its speed.
+
+    Confidence: verified.
     """
 
     features: int = 32

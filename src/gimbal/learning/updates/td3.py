@@ -164,7 +164,7 @@ class TD3(AbstractOffPolicy):
         alone = MOVE in batch.facts and int(batch.facts[MOVE][0]) < self.burn_in
         if alone and isinstance(policy, ResidualPolicy) and policy.foresight is not None:  # the correction is still 0
             off_K = foreseen(policy, batch)
-            value, told = policy.weight * summed(weight_K, off_K), means(weight_K, {"foresight/error": off_K})
+            value, told = policy.foresight.weight * summed(weight_K, off_K), means(weight_K, {"foresight/error": off_K})
             yield Loss(of=(POLICY,), value=value, metrics=told)
         if not self._acts(batch):
             return
@@ -175,7 +175,7 @@ class TD3(AbstractOffPolicy):
             told["residual/size"] = ((mode_KA - policy.of_base(seen_KO)) / policy.bound).abs().mean(-1)
             if policy.foresight is not None:
                 told["foresight/error"] = off_K = foreseen(policy, batch)
-                loss_K = loss_K + policy.weight * off_K
+                loss_K = loss_K + policy.foresight.weight * off_K
         if self.imitation is not None:
             aim_KA, scale_K = counted(steps.action_NSA), counted(batch.facts[SCALE])
             told, count_K = {**told, "imitation/scale": scale_K}, 1.0
