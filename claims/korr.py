@@ -28,7 +28,7 @@ and -804, *plain* -1.2, -3.6 and -652 (3e-4: -.4, -2.0 and -657), *linear* -2.8,
 form, whose models learned only once the correction did, was stopped in its tuning after four runs: their errors five steps ahead were
 .20 to .41, returns under the stronger blows -798 and -846 (*linear*), -906 and -895 (*network*). Models learn in the burn-in too now.
 
-    python claims/korr.py       # goes on from claims/korr.json; about eight minutes of one core
+    python claims/korr.py       # goes on from claims/korr.json; about six minutes of one core
 """
 
 from __future__ import annotations
