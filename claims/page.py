@@ -88,6 +88,7 @@ import horizons  # noqa: E402
 import in_world  # noqa: E402
 import inspector  # noqa: E402
 import joint  # noqa: E402
+import korr  # noqa: E402
 import kuhn  # noqa: E402
 import kuhn_page  # noqa: E402
 import locomotion  # noqa: E402
@@ -208,6 +209,14 @@ PLANNED = {"return": "return", "ms an action": "ms"}
 TOGETHER = {"success": "success", "gate": "gate", "one step from ten": "few", "seconds of CPU": "cpu"}
 NEARER = {"return": "return", "share outside": "outside", "seconds of CPU": "cpu"}
 RESIDUAL = {"return": "return", "size of a correction": "size", "seconds of CPU": "cpu"}
+KORR = {
+    "return under blows twice as strong": "twice",
+    "as in training": "once",
+    "without": "none",
+    "minus the error five steps ahead": "minus error",
+    "size of a correction": "size",
+    "seconds of CPU": "cpu",
+}
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
 ROBUST = {"worst case": "worst case", "as it is": "as it is", "seconds of CPU": "cpu"}
 FAMILIES = {"in the worst": "worst", "over all nine": "mean", "seconds of CPU": "cpu"}
@@ -368,6 +377,7 @@ def pages() -> dict[str, str]:
         tuned(horizons, "Several horizons of one critic", HORIZONS),
         tuned(steered, "A frozen flow that is steered", STEERED),
         tuned(residual, "A frozen policy that is corrected", RESIDUAL),
+        tuned(korr, "Corrections that see ahead", KORR),
         tuned(nearer, "Actions nearer to the data", NEARER),
         tuned_page.section(planned, "Plans that are drafted", PLANNED, planned.by_arm(campaign.load(planned.RECORD))),
         tuned_page.section(

@@ -95,6 +95,7 @@ WORLDS = {
         "sticky_point",
         "tabular",
         "there_and_back",
+        "told_pendulum",
     )
 }
 FILES = sorted(SOURCE.rglob("*.py"))

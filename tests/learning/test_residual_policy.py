@@ -10,11 +10,12 @@ from test_td3_and_dqn import PLAIN, real
 from gimbal import recipes
 from gimbal.critics.actions import ActionValues
 from gimbal.learning.learner import Learner
-from gimbal.learning.updates.td3 import TD3
+from gimbal.learning.updates.td3 import TD3, foreseen
 from gimbal.policies.deterministic import Deterministic
 from gimbal.policies.frozen_base import Residual
 from gimbal.policies.gaussian import Gaussian
 from gimbal.policies.greedy import Greedy
+from gimbal.policies.koopman import Koopman
 from gimbal.policies.one_step import OneStep
 from gimbal.policies.squashed import SquashedGaussian
 from gimbal.report.files import deterministic
@@ -165,3 +166,32 @@ def test_a_run_on_a_base_goes_on_to_the_same_bits(tmp_path, single_thread):
         assert deterministic(resumed.advance()[0]) == deterministic(found)
     assert 0 < found["residual/size"] < 1 and math.isfinite(found["loss"])
     trainer.close(), resumed.close()
+
+
+def test_the_model_of_what_comes_next_learns_alone_in_the_burn_in_and_with_the_correction_after_it(tmp_path):
+    base, residual = base_in(tmp_path)
+    ahead = replace(residual, foresight=Koopman(features=2, hidden=(4,)))
+    still, moved = (learned(ahead, moves=moves, burn_in=6) for moves in ((1, 3, 5), (1, 3, 5, 7, 9, 11)))
+    first = ahead.load(1)
+    assert torch.equal(still.policy.mode(SEEN), base.mode(SEEN))
+    assert not torch.equal(still.policy.foresight.change[0].weight, first.foresight.change[0].weight)
+    assert torch.equal(still.policy.correction[0].weight, first.correction[0].weight)
+    batch = real(7)
+    steps = batch.decisions
+    off = moved.policy.foresight.error(steps.observation_NSO[:, 0], steps.action_NSA[:, 0] / 1.5, steps.final_NO)
+    assert float(off.mean()) == pytest.approx(float(foreseen(moved.policy, batch).mean()))
+    assert float(off.mean()) < float(
+        first.foresight.error(steps.observation_NSO[:, 0], steps.action_NSA[:, 0] / 1.5, steps.final_NO).mean()
+    )
+    assert not torch.equal(moved.policy.mode(SEEN), base.mode(SEEN))
+
+
+def test_the_policy_s_loss_is_that_of_the_correction_plus_that_of_the_model(tmp_path):
+    _, residual = base_in(tmp_path)
+    metrics = []
+    for weight in (0.0, 2.0):
+        spec = replace(residual, foresight=Koopman(features=2, hidden=(4,), weight=weight))
+        learner = Learner(spec.load(1), TD3(critic=CRITIC, optimization=PLAIN, gamma=0.9), seed=0)
+        metrics.append(learner.step(learner.prepare(real(1))))
+    assert metrics[0]["foresight/error"] == pytest.approx(metrics[1]["foresight/error"])
+    assert metrics[1]["loss"] - metrics[0]["loss"] == pytest.approx(2 * metrics[0]["foresight/error"], rel=1e-4)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from parts import Mechanism, Part, above, below, differs, of, varies
 from starts import (
+    by_teachers,
     from_atoms,
     from_judge,
     from_lookups,
@@ -29,6 +30,7 @@ from gimbal.controllers import AdaptiveKL
 from gimbal.controllers.delayed import Delayed
 from gimbal.controllers.new_extremes import NewExtremes
 from gimbal.controllers.phased_pid import PhasedPID
+from gimbal.controllers.ready import Ready
 from gimbal.controllers.staircase import Staircase
 from gimbal.critics.actions import ActionValues
 from gimbal.critics.tokens import HiddenValue
@@ -135,6 +137,7 @@ WHOLE_PROOFS = Segments(tasks=Theorems(size=2_000), goal=GOAL, at_goals=False)
 FEW_TASKS = {ReasoningGym: {"size": 32}}  # of which a small run takes an eighth, so that they come again at once
 SILENT = Dialogue(tool=Terminal(most=24), answers=0)  # the terminal that answers nothing: one turn an episode
 LATE = {"optimization.learning_rate": Delayed(steps=1, after=1e-4)}
+OPENING = Ready(bar=-math.inf, checks=1, steps=2)
 PPO_CONTROL = of(
     "grpo",
     advantage=differs("value/loss").by(advantage=GAE(gamma=1.0, lam=1.0)),
@@ -714,6 +717,25 @@ MECHANISMS: dict[str, Mechanism] = {
         policy=above("residual/size").by(policy=recipes.function("td3")().policy),
         base=above("residual/size").by(policy=recipes.function("residual")().policy),
         update=differs("residual/size").by(update=replace(recipes.function("residual")().update, burn_in=0)),
+    ),
+    "intermimic": of(
+        "pendulum",
+        4,
+        sooner={Ready: {"bar": -math.inf, "checks": 1, "steps": 2}},
+        start=by_teachers,
+        reference=above("teacher/error").by(reference=recipes.function("intermimic")().reference),
+        regularisers=above("teacher/error").by(
+            regularisers=recipes.function("pendulum")().regularisers, controllers={"shaping.1.factor": OPENING}
+        ),
+        controllers=varies("control/shaping.1.factor").by(controllers={}),
+        fading=varies("control/regularisers.1.coef").by(controllers={"shaping.1.factor": OPENING}),
+    ),
+    "korr": of(
+        "residual",
+        4,
+        sooner={**FEW, TD3: {"burn_in": 4}},
+        start=on_a_base,
+        policy=above("foresight/error").by(policy=on_a_base(recipes.function("residual")()).policy),
     ),
     "revisor": of("grpo", rewards=REWARD),
     "rloo": of("grpo", prompts=4, advantage=ADVANTAGE, aggregation=GRADIENT),

@@ -88,6 +88,17 @@ def on_a_flow(run: Run) -> Run:
     return replace(run, policy=replace(run.policy, flow=flowing()))
 
 
+@cache
+def teaching() -> dict[str, float]:
+    """Teachers of two masses of a pendulum, who have learned nothing."""
+    spec = SquashedGaussian(observations=3, actions=1, bound=2.0)
+    return {_saved(spec.load(number)): mass for number, mass in enumerate((0.5, 2.0))}
+
+
+def by_teachers(run: Run) -> Run:
+    return replace(run, reference=replace(run.reference, teachers=teaching()))
+
+
 def on_a_base(run: Run) -> Run:
     return replace(run, policy=replace(run.policy, base=acting()))
 

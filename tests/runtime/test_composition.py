@@ -73,6 +73,8 @@ from gimbal.recipes.papers.control.gcsl import gcsl
 from gimbal.recipes.papers.control.gorl import gorl
 from gimbal.recipes.papers.control.h_infinity import h_infinity
 from gimbal.recipes.papers.control.her import her
+from gimbal.recipes.papers.control.intermimic import intermimic
+from gimbal.recipes.papers.control.korr import korr
 from gimbal.recipes.papers.control.least import least
 from gimbal.recipes.papers.control.mbpo import mbpo
 from gimbal.recipes.papers.control.pde_refiner import pde_refiner
@@ -216,6 +218,8 @@ def test_every_rule_of_a_part_has_its_case(monkeypatch, tmp_path):
         rad_2(),  # of no flow
         residual(),  # of no base
         cdsa(),  # of none either
+        TAUGHT,
+        TEACHING,
         CRITICS_ALONE,
         EXPLORING,
         ITSELF,
@@ -241,6 +245,8 @@ EXPLORING = replace(
 )
 ITSELF = replace(gcsl(), store=replace(gcsl().store, hindsight=None))  # clones what it does
 UNTRAINED = dsrl()  # steers a flow that nobody trained
+TAUGHT = intermimic()  # by nobody
+TEACHING = replace(TAUGHT, policy=TAUGHT.reference)
 OFF_POLICY = {  # what is refused of runs that learn from single decisions, by how it is said
     r"store='Transitions\(\)'": replace(sac(), store=Buffer()),
     r"staleness=Pace\(\)": replace(sac(), staleness=MaskStale()),
@@ -250,6 +256,9 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     "a deterministic policy, but SquashedGaussian is not one": replace(td3(), policy=sac().policy),
     r"store='Transitions\(\)', or update\.burn_in=0": replace(
         residual(), store=Once(), update=replace(residual().update, burn_in=5)
+    ),
+    r"a single step, but store\.n is 3: set store\.n=1, or policy\.foresight=none": replace(
+        korr(), store=replace(korr().store, n=3)
     ),
     r"DQN has none that learns by itself: policy\.model=runs/RUN/model": replace(
         dqn(), update=replace(dqn().update, begin_from="runs/RUN")
@@ -670,6 +679,14 @@ def test_a_flow_that_nobody_trained_is_advised_against(tmp_path):
         (said,) = check(untrained)
         assert "policy.flow=runs/RUN/model, of a run of idql" in said
         assert check(replace(untrained, policy=replace(untrained.policy, flow=str(tmp_path)))) == []
+
+
+def test_teachers_are_named_and_not_trained():
+    named = replace(TAUGHT, reference=replace(TAUGHT.reference, teachers={"runs/light/model": 0.5}))
+    (said,) = set(check(TAUGHT)) - set(check(named))
+    assert "reference.teachers='{runs/light/model: 0.5, runs/heavy/model: 2}'" in said
+    with pytest.raises(ValueError, match="Teachers are asked and not trained: set reference=Teachers"):
+        check(TEACHING)
 
 
 def test_a_policy_that_clones_itself_is_advised_against():

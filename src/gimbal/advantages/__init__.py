@@ -48,6 +48,7 @@ from gimbal.advantages.shapings.novelty_sharpened import NoveltySharpened
 from gimbal.advantages.shapings.positive_amplified import PositiveAmplified
 from gimbal.advantages.shapings.rank_shaped import RankShaped
 from gimbal.advantages.shapings.residual_weighted import ResidualWeighted
+from gimbal.advantages.shapings.scaled import Scaled
 from gimbal.advantages.shapings.step_blended import StepBlended
 from gimbal.advantages.shapings.tempered_imitation import TemperedImitation
 from gimbal.advantages.shapings.turn_discount import TurnDiscount
@@ -97,6 +98,7 @@ __all__ = [
     "RevisionNormalized",
     "RewardDecoupled",
     "RunningNormalized",
+    "Scaled",
     "SeatCentered",
     "SignedOutcome",
     "SpreadReturn",

@@ -10,6 +10,7 @@ from gimbal.controllers.lagrangian import Lagrangian
 from gimbal.controllers.linear import Linear
 from gimbal.controllers.new_extremes import NewExtremes
 from gimbal.controllers.phased_pid import PhasedPID
+from gimbal.controllers.ready import Ready
 from gimbal.controllers.smoothed import Smoothed
 from gimbal.controllers.stability import Region, Stability
 from gimbal.controllers.staircase import Staircase
@@ -27,6 +28,7 @@ __all__ = [
     "Linear",
     "NewExtremes",
     "PhasedPID",
+    "Ready",
     "Region",
     "Smoothed",
     "Stability",

@@ -20,6 +20,7 @@ from gimbal.objectives.regularisers.gated_step_kl import GatedStepKL
 from gimbal.objectives.regularisers.kl_hinge import KLHinge
 from gimbal.objectives.regularisers.kl_penalty import KLPenalty
 from gimbal.objectives.regularisers.observation_likelihood import ObservationLikelihood
+from gimbal.objectives.regularisers.reference_action import ReferenceAction
 from gimbal.objectives.regularisers.right_likelihood import RightLikelihood
 from gimbal.objectives.regularisers.staggered_forcing import StaggeredForcing
 from gimbal.objectives.regularisers.step_kl import StepKL
@@ -101,6 +102,7 @@ __all__ = [
     "PivotMask",
     "RankingLoss",
     "RatioVariance",
+    "ReferenceAction",
     "Reinforce",
     "RightLikelihood",
     "SequenceRatio",

@@ -6,7 +6,7 @@ import json
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +22,7 @@ from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation,
 from gimbal.policies.normalizer import Normalizer
 from gimbal.records import AbstractDecisions, AbstractSampling
 
+MEAN = "mean_NSD"  # column: the mean of each number of an action, as of a denoising step
 EACH = "logprob_NSA"  # column: the log-probability of each number of an action, where these are independent
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
@@ -264,6 +265,10 @@ class AbstractControlPolicy(AbstractPolicy):
         """Log-probabilities of each number of given actions, which add up to those of ``assess``, where a policy provides them."""
         raise NotImplementedError(f"{type(self).__name__} does not draw the numbers of an action independently")
 
+    def mean_action(self, observation_KO: Float[Tensor, "K O"]) -> Float[Tensor, "K A"]:
+        """The mean of actions, with gradient, where a policy provides it."""
+        raise NotImplementedError(f"{type(self).__name__} does not tell the mean of its actions")
+
     def done(self, observation_BO: Float[Tensor, "B O"], action_BA: Shaped[Tensor, "B A"]) -> Shaped[Tensor, "B A"]:
         """What the environment is given for drawn actions: these, unless the policy draws something that stands for them."""
         return action_BA
@@ -284,6 +289,8 @@ class AbstractControlPolicy(AbstractPolicy):
         asked = {"entropy_NS": placed(entropy_K)} if "entropy_NS" in columns else {}
         if EACH in columns:
             asked[EACH] = placed(self.assess_each(seen_KO, action_KA, temperature))
+        if MEAN in columns:
+            asked[MEAN] = placed(self.mean_action(seen_KO))
         return Evaluation(logprob_NS=placed(logprob_K), columns=asked)
 
     def pieces(self, decisions: AbstractDecisions) -> list[str]:
@@ -381,8 +388,14 @@ def made(kind: Callable[..., P], spec: AbstractPolicySpec, seed: int) -> P:
 
 
 def sizes_of(spec: object) -> dict[str, Any]:
-    """Its fields as a saved configuration has them: lists in place of tuples."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(spec).items()}
+    """Its fields as a saved configuration has them: lists in place of tuples, mappings in place of parts."""
+
+    def written(value: Any) -> Any:
+        if is_dataclass(value):
+            return sizes_of(value)
+        return list(value) if isinstance(value, tuple) else value
+
+    return {name: written(value) for name, value in vars(spec).items()}
 
 
 def saved(kind: Callable[..., P], directory: str, seed: int) -> P:

@@ -25,9 +25,11 @@ from gimbal.policies.control import (
     read_weights,
     relu_mlp,
     saved,
+    sizes_of,
 )
 from gimbal.policies.deterministic import DeterministicPolicy
 from gimbal.policies.gaussian import GaussianPolicy
+from gimbal.policies.koopman import Koopman, KoopmanModel
 from gimbal.policies.one_step import OneStepPolicy
 from gimbal.policies.squashed import SquashedGaussianPolicy
 
@@ -70,9 +72,9 @@ def frozen(base: Mapping[str, Any], seed: int) -> AbstractRealPolicy:
 class ResidualPolicy(AbstractClippedPolicy):
     """mode(o) = clip(a_b + bound ``reach`` tanh(f(o, a_b / bound)), -bound, bound),  a_b = clip(base(o), -bound, bound)
 
-    where base(o) is the mode of a frozen policy, or 0 without one. The last layer of f begins at 0, so that the first mode is the
-    base's. The gradient of the mode passes the outer clip as if it were not there: else a correction that is beyond the bound would
-    never come back.
+    where base(o) is the mode of a frozen policy, or 0 without one. With a model of what comes next f reads z' = A z + B a_b / bound
+    instead, where a_b would lead; z is the lift of o. The last layer of f begins at 0, so that the first mode is the base's. The
+    gradient of the mode passes the outer clip as if it were not there: else a correction beyond the bound would never come back.
     """
 
     def __init__(
@@ -85,12 +87,17 @@ class ResidualPolicy(AbstractClippedPolicy):
         reach: float,
         base: dict[str, Any] | None,
         seed: int,
+        foresight: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(bound)
         self.bounded(observations, actions, hidden, bound, normalize)
-        self.config |= {"reach": reach, "base": base}
+        self.config |= {"reach": reach, "base": base, "foresight": foresight}
         self.base = None if base is None else frozen(base, seed)
-        self.correction = relu_mlp([observations + actions, *hidden, actions], seed)
+        held: dict[str, Any] = {n: tuple(x) if isinstance(x, list) else x for n, x in (foresight or {}).items()}
+        spec = None if foresight is None else Koopman(**held)
+        self.foresight = None if spec is None else KoopmanModel(observations, actions, spec, seed)
+        read = observations + actions if self.foresight is None else self.foresight.width
+        self.correction = relu_mlp([read, *hidden, actions], seed)
         last = self.correction[-1]
         assert isinstance(last, nn.Linear)
         nn.init.zeros_(last.weight)
@@ -104,7 +111,11 @@ class ResidualPolicy(AbstractClippedPolicy):
 
     def share(self, observation_BO: Float[Tensor, "B O"], base_BA: Float[Tensor, "B A"]) -> Float[Tensor, "B A"]:
         """The correction in units of the bound."""
-        x_BI = torch.cat([self.normal(observation_BO), base_BA / self.bound], dim=-1)
+        normal_BO, share_BA = self.normal(observation_BO), base_BA / self.bound
+        if self.foresight is None:
+            x_BI = torch.cat([normal_BO, share_BA], dim=-1)
+        else:
+            x_BI = self.foresight.step(self.foresight.lift(normal_BO), share_BA)
         return self.reach * output_of(self.correction, x_BI).tanh()
 
     @torch.no_grad()
@@ -123,7 +134,8 @@ class Residual(AbstractBoundedSpec):
     on ``observations`` inputs; or the policy saved in the directory ``model``.
 
     ``base`` is the directory of a policy that a run of bc, td3_bc, cql, fql, sac or td3 saved; without one 0 is corrected.
-    ``normalize``: the correction sees observations in units of their own spread; the base sees them as it did.
+    ``normalize``: the correction sees observations in units of their own spread; the base sees them as it did. ``foresight``: it sees
+    where the base's action would lead, by a model that TD3 learns beside it (KORR, arXiv:2509.12562), in place of both.
 
     - ``reach`` near 0: the base.
     - no ``base``, ``reach`` = 1: ``Deterministic``, which begins at 0.
@@ -133,6 +145,7 @@ class Residual(AbstractBoundedSpec):
 
     base: str = ""
     reach: float = 1.0
+    foresight: Koopman | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -162,6 +175,7 @@ class Residual(AbstractBoundedSpec):
             reach=self.reach,
             base=base_in(self.base, self) if self.base else None,
             seed=seed,
+            foresight=None if self.foresight is None else sizes_of(self.foresight),
         )
         if policy.base is not None:
             read_weights(policy.base, self.base)

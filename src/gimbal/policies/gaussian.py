@@ -12,7 +12,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from gimbal.policies.base import AbstractPolicySpec, Family
-from gimbal.policies.control import DENSITIES, EACH, AbstractRealPolicy, config_of, mlp, output_of, read_weights
+from gimbal.policies.control import DENSITIES, EACH, MEAN, AbstractRealPolicy, config_of, mlp, output_of, read_weights
 
 MOST_LOG_STD = 20.0  # of either sign: float32 does not resolve densities beyond
 
@@ -23,7 +23,7 @@ class GaussianPolicy(AbstractRealPolicy):
     Actions are recorded as sampled; the environment clips them to its range.
     """
 
-    provides: ClassVar[frozenset[str]] = frozenset({"entropy_NS", EACH})
+    provides: ClassVar[frozenset[str]] = frozenset({"entropy_NS", EACH, MEAN})
 
     def __init__(self, observations: int, actions: int, hidden: list[int], log_std: float, seed: int) -> None:
         super().__init__()
@@ -49,6 +49,9 @@ class GaussianPolicy(AbstractRealPolicy):
         self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
     ) -> Float[Tensor, "K A"]:
         return log_densities(action_KA, *self._moments(observation_KO, torch.tensor(temperature)))
+
+    def mean_action(self, observation_KO: Float[Tensor, "K O"]) -> Float[Tensor, "K A"]:
+        return output_of(self.mean, observation_KO)
 
     def _moments(self, observation_KO: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
         mean_KA = output_of(self.mean, observation_KO)

@@ -74,7 +74,8 @@ class TD3(AbstractOffPolicy):
 
         critic        sum w sum_m (Q_m(o, a) - y)^2,   y = r + gamma (1 - ended) min_m Q'_m(o', a'),
                       a' = clip(pi'(o') + clip(b smoothing e, -b reach, b reach), -b, b),   e ~ N(0, 1)
-        policy        - sum w Q_1(o, pi(o)),   at every ``delay``-th move
+        policy        - sum w Q_1(o, pi(o)),   at every ``delay``-th move; with ``policy.foresight`` + sum w its loss on (o, a, o'),
+                      which is alone at every move of the burn-in
 
     Q' and pi' follow Q and pi by ``tau`` after each move of them. The sampler adds noise to pi: see ``policies.Deterministic``,
     whose ``explore`` goes from ``explore.first`` to ``explore.last``. ``imitation`` holds pi to recorded actions, for offline data. The
@@ -134,6 +135,11 @@ class TD3(AbstractOffPolicy):
                 f"TD3 sends its gradient through actions of a deterministic policy, but {type(whole.run.policy).__name__} is not one: "
                 "set policy='Deterministic(observations=..., actions=..., bound=...)'"
             )
+        policy, store = whole.run.policy, whole.run.store
+        if isinstance(policy, Residual) and policy.foresight and isinstance(store, Transitions) and store.n > 1:
+            yield Refusal(
+                f"policy.foresight learns what follows a single step, but store.n is {store.n}: set store.n=1, or policy.foresight=none"
+            )
         if self.burn_in and not whole.has(Transitions, Recordings):
             yield Refusal(
                 "update.burn_in counts the moves that a store samples, and there is none: store='Transitions()', or update.burn_in=0"
@@ -155,6 +161,11 @@ class TD3(AbstractOffPolicy):
         if (better := self._better) is not None:
             target_K = torch.minimum(target_K, self._target(models, batch, CRITIC))  # by the critic that has just moved
             yield from better.losses(models, batch, normal_KO, target_K, policy.bound)
+        alone = MOVE in batch.facts and int(batch.facts[MOVE][0]) < self.burn_in
+        if alone and isinstance(policy, ResidualPolicy) and policy.foresight is not None:  # the correction is still 0
+            off_K = foreseen(policy, batch)
+            value, told = policy.foresight.weight * summed(weight_K, off_K), means(weight_K, {"foresight/error": off_K})
+            yield Loss(of=(POLICY,), value=value, metrics=told)
         if not self._acts(batch):
             return
         mode_KA = policy.mode(seen_KO)
@@ -162,6 +173,9 @@ class TD3(AbstractOffPolicy):
         loss_K, told = -worth_K, {}
         if isinstance(policy, ResidualPolicy):
             told["residual/size"] = ((mode_KA - policy.of_base(seen_KO)) / policy.bound).abs().mean(-1)
+            if policy.foresight is not None:
+                told["foresight/error"] = off_K = foreseen(policy, batch)
+                loss_K = loss_K + policy.foresight.weight * off_K
         if self.imitation is not None:
             aim_KA, scale_K = counted(steps.action_NSA), counted(batch.facts[SCALE])
             told, count_K = {**told, "imitation/scale": scale_K}, 1.0
@@ -207,3 +221,11 @@ class TD3(AbstractOffPolicy):
         action_KA = (policy.mode(next_KO) + bound * noise_KA).clamp(-bound, bound)
         reward_K, discount_K = self.backed(batch)
         return reward_K + discount_K * models[by](policy.normal(next_KO), action_KA).min(-1).values
+
+
+def foreseen(policy: ResidualPolicy, batch: TrainBatch) -> Float[Tensor, " K"]:
+    """How far off its model is of what the actions of these steps led to."""
+    assert policy.foresight is not None
+    steps, counted = steps_of(batch), counted_of(batch)
+    seen_KO, next_KO = (policy.normal(counted(x)) for x in (steps.observation_NSO, steps.next_NSO))
+    return policy.foresight.error(seen_KO, counted(steps.action_NSA) / policy.bound, next_KO)
