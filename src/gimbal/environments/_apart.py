@@ -1,6 +1,6 @@
 """The process of one environment, apart.Apart: it answers calls until the other side is gone, and ends with it.
 
-Run as: python -m gimbal.environments._apart SOURCE CONNECTION LIFELINE, the last two being numbers of open files.
+Its arguments are the environment's name and the numbers of two open files: the connection, and what ends it (``end_with``).
 """
 
 from __future__ import annotations
@@ -104,7 +104,3 @@ def flush_denormals() -> None:
     library.fegetenv(mode)
     mode[place] |= bits
     library.fesetenv(mode)
-
-
-if __name__ == "__main__":
-    main()

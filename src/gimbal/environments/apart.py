@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
@@ -15,6 +16,8 @@ from typing import Any
 from gimbal.sandbox._confine import ending
 
 END_SECONDS = 5.0  # seconds for an environment to close
+# It finds what this process finds, and its own programs have the variables of this one.
+START = "import json, sys; sys.path = json.loads(sys.argv.pop(1)); from gimbal.environments._apart import main; main()"
 
 
 class Elsewhere(Exception):
@@ -37,12 +40,11 @@ class Apart:
         self._connection, theirs = Pipe()
         lifeline, ours = os.pipe()
         self._lifeline = os.fdopen(ours, "wb")  # closed with this object
-        numbers = theirs.fileno(), lifeline
+        numbers, path = (theirs.fileno(), lifeline), json.dumps([*map(os.path.abspath, sys.path)])
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "gimbal.environments._apart", source, *map(str, numbers)],
+            [sys.executable, "-P", "-c", START, path, source, *map(str, numbers)],
             pass_fds=numbers,
             stdin=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
             start_new_session=True,
         )
         theirs.close()
