@@ -70,7 +70,7 @@ ONLY = {
     "textarena": "environments/textarena.py",
     "textworld": "environments/textworld.py",
 }
-# Environments of our own are of its class.
+# Environments of our own are of its class, and one file makes all of them.
 WORLDS = {
     ("gymnasium", f"environments/{name}.py")
     for name in (
@@ -86,6 +86,7 @@ WORLDS = {
         "merging",
         "merging_plans",
         "misread_cart",
+        "opening",
         "planted_bugs",
         "point_maze",
         "point_reach",

@@ -79,7 +79,7 @@ def test_what_proves_the_delivery_is_not_gone_on_from():
     engine.submit(Request(group=-1, task=TASKS[0], sample=0, sampling=StepSampling(max_length=10**6), seed=0))
     while engine.in_flight:
         engine.step()
-    assert not engine._paused and len(engine._idle) == 1
+    assert not engine._paused and len(engine._environments._idle) == 1
 
 
 def test_early_stops_are_refused_where_nothing_is_reset():

@@ -202,6 +202,13 @@ def test_cql_is_its_equations():
     )
 
 
+def test_several_actions_of_an_observation_are_those_of_as_many_observations():
+    policy, g = SQUASHED.load(1), torch.Generator().manual_seed(1)
+    seen_KO, noise_XA = torch.randn(K, 3, generator=g), torch.randn(K * 4, 2, generator=g)
+    found, wanted = policy.sample(seen_KO, noise_XA), policy.sample(seen_KO.repeat_interleave(4, 0), noise_XA)
+    torch.testing.assert_close(found, wanted)
+
+
 def test_cql_without_weight_is_sac():
     batch, moved = batch_of(), []
     for conservative in (Conservative(weight=0.0, actions=3), None):

@@ -95,6 +95,12 @@ def from_a_buffer(disk=""):
     return replace(run, engine=replace(run.engine, slots=3, segment=7), store=store, policy=policy, **small)
 
 
+def apart():
+    """Environments that are killed with the run, in the middle of their episodes."""
+    run = from_a_buffer()
+    return replace(run, engine=replace(run.engine, apart=True))
+
+
 def by_errors():
     """With the errors by which rows are drawn, in a buffer that has been written over."""
     run = from_a_buffer()
@@ -168,6 +174,7 @@ RUNS = {
     AGENT: lambda home: agent_run(max_staleness=1),
     "control": lambda home: cart(),
     "control, from a buffer on disk": from_a_buffer,
+    "control, in processes of their own": lambda home: apart(),
     "control, by errors": lambda home: by_errors(),
     "control, of goals": lambda home: of_goals(),
     "control, a learned world": lambda home: in_a_world(),

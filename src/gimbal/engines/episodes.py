@@ -18,11 +18,11 @@ from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.dataflow.replay.hindsight import Hindsight
 from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots
 from gimbal.engines.early_stop import EarlyStop, Reflection, Trace
-from gimbal.engines.plays import Play, broke, one_step, several_steps
+from gimbal.engines.plays import Environments, Play, broke, one_step, several_steps
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Reading, fingerprints, tensors
 from gimbal.environments.base import Moment
-from gimbal.environments.gym import Environment, Registered
+from gimbal.environments.gym import Environment
 from gimbal.environments.minari import Minari
 from gimbal.ops import philox
 from gimbal.ops.correlated import correlated
@@ -151,7 +151,7 @@ class EpisodeEngine(AbstractEngine):
         self._temperature: tuple[list[float], Tensor] = [], torch.zeros(0)
         self._queue: deque[Request] = deque()
         self._live: list[LiveEpisode] = []  # in the order of their start
-        self._idle: list[Environment] = []
+        self._environments = Environments(apart=spec.apart, most=spec.slots)
         self._paused: deque[Play] = deque()  # between two segments; the one that waits longest goes on first
 
     @property
@@ -178,11 +178,12 @@ class EpisodeEngine(AbstractEngine):
         assert self._version >= 0, "an engine samples only after its first load"
         finished: list[Finished] = []
         while self._queue and len(self._live) < self._slots:
-            begun = self._begin(self._queue.popleft())
-            if isinstance(begun, LiveEpisode):
-                self._live.append(begun)
-            else:
-                finished.append(begun)
+            most = self._slots - len(self._live)
+            for begun in self._begin([self._queue.popleft() for _ in range(min(most, len(self._queue)))]):
+                if isinstance(begun, LiveEpisode):
+                    self._live.append(begun)
+                else:
+                    finished.append(begun)
         if not self._live:
             return finished
         seen_BO = torch.from_numpy(np.array([play.observations[-1] for play in self._live]))
@@ -241,6 +242,9 @@ class EpisodeEngine(AbstractEngine):
 
         An environment that raises or exceeds the deadline yields an error, and the rest continue in another thread.
         """
+        if self._environments.apart:
+            for play, action_A in zip(plays, action_BA.numpy(), strict=True):
+                play.environment.ask_step(action_A)
         if all(play.environment.instant for play in plays):  # another thread takes longer than their steps
             return [one_step(play, action_A) for play, action_A in zip(plays, action_BA.numpy(), strict=True)]
         moments: list[Moment] = []
@@ -250,6 +254,7 @@ class EpisodeEngine(AbstractEngine):
             error = broke(DESK.call("environment step", work, deadline=self._deadline))
             moments += answers[: len(rest)]  # a copy: a thread that comes back late still has the list
             if error and len(moments) < len(plays):
+                self._environments.lose(plays[len(moments)].environment)
                 moments.append(Moment(error=error))
         return moments
 
@@ -259,7 +264,7 @@ class EpisodeEngine(AbstractEngine):
             play.stream.noise_A = torch.from_numpy(play.noise_SA[play.length - 1].copy())
             self._paused.append(play.stream)
         else:
-            self._idle.append(play.stream.environment)
+            self._environments.rest(play.stream.environment)
 
     def cancel(self, key: tuple[int, int]) -> Rollout | None:
         for request in self._queue:
@@ -281,6 +286,9 @@ class EpisodeEngine(AbstractEngine):
         else:
             self._policy.load_state_dict(state)  # which says what is wrong
         self._version = version
+
+    def close(self) -> None:
+        self._environments.close()
 
     @property
     def form(self) -> Form:
@@ -332,7 +340,7 @@ class EpisodeEngine(AbstractEngine):
     def _replayed(self, saved: Mapping[str, Any]) -> tuple[Play, list[Moment]]:
         """An episode that was at play, brought to where it was, and what it was answered, the first observation before all."""
         task = saved["task"]
-        stream = self._reset(task, saved["seed"])
+        (stream,) = self._reset([(task, saved["seed"])])
         if isinstance(stream, str):
             raise ValueError(f"an episode in progress could not be restarted: {stream}")
         moments = [Moment(observation=stream.observation)]
@@ -353,12 +361,22 @@ class EpisodeEngine(AbstractEngine):
             )
         return stream, moments
 
-    def _begin(self, request: Request) -> LiveEpisode | Finished:
-        own = next((stream for stream in self._paused if stream.task.source == request.task.source), None)
-        if own is not None:
-            self._paused.remove(own)
-            return self._play(request, own)
-        stream = self._reset(request.task, request.seed)
+    def _begin(self, requests: Sequence[Request]) -> Iterator[LiveEpisode | Finished]:
+        """Each where an episode of its source waits to go on, else at a beginning."""
+        waiting = [self._waiting(request) for request in requests]
+        fresh = [request for request, own in zip(requests, waiting, strict=True) if own is None]
+        begun = iter(self._reset([(request.task, request.seed) for request in fresh]))
+        for request, own in zip(requests, waiting, strict=True):
+            yield self._play(request, own) if own is not None else self._began(request, next(begun))
+
+    def _waiting(self, request: Request) -> Play | None:
+        for stream in self._paused:
+            if stream.task.source == request.task.source:
+                self._paused.remove(stream)
+                return stream
+        return None
+
+    def _began(self, request: Request, stream: Play | str) -> LiveEpisode | Finished:
         if isinstance(stream, str):
             return Finished(key=request.key, outcome=Drop("environment_error", said=stream))
         if self._reflection is not None and request.group >= 0:  # what proves the delivery trains nobody
@@ -379,23 +397,26 @@ class EpisodeEngine(AbstractEngine):
             observations=[stream.observation],
         )
 
-    def _reset(self, task: Task, seed: int) -> Play | str:
-        """An environment at the beginning of this task, or what broke."""
-        match = next((e for e in self._idle if e.source == task.source), None)
-        if match is not None:
-            self._idle.remove(match)
-        environment = match or Registered(source=task.source).open()
-        if self._policy.interface != environment.interface:
-            raise ValueError(
-                f"{task.source} has {environment.interface}, but the policy has {self._policy.interface}; "
-                "set policy.observations and policy.actions (Gaussian for real actions, Categorical for choices)"
-            )
+    def _reset(self, asked: Sequence[tuple[Task, int]]) -> list[Play | str]:
+        """An environment at the beginning of each of these tasks, with its seed, or what broke."""
+        found = self._environments.taken([task.source for task, _ in asked])
+        for environment, (task, _) in zip(found, asked, strict=True):
+            if self._policy.interface != environment.interface:
+                raise ValueError(
+                    f"{task.source} has {environment.interface}, but the policy has {self._policy.interface}; "
+                    "set policy.observations and policy.actions (Gaussian for real actions, Categorical for choices)"
+                )
+            environment.ask_reset(task)
+        return [self._at_start(environment, *one) for environment, one in zip(found, asked, strict=True)]
+
+    def _at_start(self, environment: Environment, task: Task, seed: int) -> Play | str:
         seen: list[np.ndarray] = []
 
         def reset(call: Call) -> None:
             seen.append(environment.reset(task, seed))
 
-        error = broke(DESK.call("environment reset", reset, deadline=self._deadline, task=task.id))
+        if error := broke(DESK.call("environment reset", reset, deadline=self._deadline, task=task.id)):
+            self._environments.lose(environment)
         return error or Play(environment=environment, task=task, seed=seed, observation=seen[0])
 
 
@@ -424,6 +445,8 @@ class Episodes(AbstractEngineSpec):
     recorded log-probabilities are the policy's, as if steps were independent: only off-policy updates, which read none, take such data.
 
     ``early_stop`` cuts episodes off that are not worth finishing (``EarlyStop``).
+
+    ``apart``: each environment is in a process of its own, and all are stepped at once, or reset; the rollouts are the same bits.
     """
 
     slots: int = 16
@@ -432,6 +455,7 @@ class Episodes(AbstractEngineSpec):
     deadline: float = 60.0
     correlation: float = 0.0
     early_stop: EarlyStop | None = None
+    apart: bool = False
 
     def __post_init__(self) -> None:
         check_slots(self.slots)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gimbal.config.own import raised
 from gimbal.engines.early_stop import Trace
+from gimbal.environments.apart import Apart, Elsewhere
 from gimbal.environments.base import Moment
 from gimbal.environments.gym import Environment
 from gimbal.ops.deadline import Call, Hung, Late
@@ -86,5 +87,56 @@ def broke(call: Call) -> str:
     except BaseException as error:
         if error is not call.error:  # a signal, and not the environment's
             raise
-        return f"{call.name} raised {raised(error)}"
+        return f"{call.name} {error}" if isinstance(error, Elsewhere) else f"{call.name} raised {raised(error)}"
     return ""
+
+
+class Environments:
+    """The environments of an engine. Those at rest are kept for later episodes of their source.
+
+    ``apart``: each is in a process of its own, and at most ``most`` of these rest.
+    """
+
+    def __init__(self, *, apart: bool, most: int) -> None:
+        self.apart, self._most = apart, most
+        self._idle: list[Environment] = []  # the longest first
+        self._processes: list[Environment] = []  # at rest and in use
+
+    def taken(self, sources: Sequence[str]) -> list[Environment]:
+        """One for each of these, to be reset. Processes that are wanted all start before the first is waited for."""
+        found: list[Environment | Apart | None] = []
+        for source in sources:
+            match = next((one for one in self._idle if one.source == source), None)
+            if match is not None:
+                self._idle.remove(match)
+            found.append(match or (Apart(source) if self.apart else None))
+        return [
+            one if isinstance(one, Environment) else self._opened(source, one)
+            for source, one in zip(sources, found, strict=True)
+        ]
+
+    def _opened(self, source: str, apart: Apart | None) -> Environment:
+        environment = Environment(source, apart=apart)
+        self._processes += [environment] if self.apart else []
+        return environment
+
+    def rest(self, environment: Environment) -> None:
+        """It is to be reset for a later episode."""
+        self._idle.append(environment)
+        if self.apart and len(self._idle) > self._most:
+            self._end(self._idle.pop(0))
+
+    def lose(self, environment: Environment) -> None:
+        """It broke, or did not answer. Its process is ended, and with it the thread that waits for it."""
+        if self.apart:
+            self._processes.remove(environment)
+            environment.kill()
+
+    def close(self) -> None:
+        """All processes. An environment in this one ends with it."""
+        for environment in tuple(self._processes):
+            self._end(environment)
+
+    def _end(self, environment: Environment) -> None:
+        self._processes.remove(environment)
+        environment.close()

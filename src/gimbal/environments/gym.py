@@ -7,26 +7,22 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from gimbal.config.classes import nearest
 from gimbal.config.own import LARGEST, learnable, told
-from gimbal.config.parts import broken, imported, label, resolve
-from gimbal.environments.attributes import adjust, check_grid, split, variants
+from gimbal.config.parts import label, resolve
+from gimbal.environments.apart import Apart
+from gimbal.environments.attributes import check_grid, split, variants
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractGenerated, Moment
 from gimbal.environments.goals import ACHIEVED, DESIRED, PLAIN, Goals
+from gimbal.environments.opening import BEGINS, COST, LEARNED_WORLD, SUCCESS, anew, opened, spaces_of, world_of
 from gimbal.ops import stable_hash
 from gimbal.records import Task
 
 MOST_CHOICES = 1024  # combinations of several choices that are taken as one
-LEARNED_WORLD = "gimbal.environments.learned_world"  # by its name, as that file needs this one
-# In the info of a step: whether its goal is reached, and what it cost (apart from the reward), where an environment says so; and, where
-# an episode ends, what the next one begins with, of an environment that goes on by itself.
-SUCCESS, COST, BEGINS = "is_success", "cost", "begins"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +77,7 @@ class Gymnasium(AbstractGenerated):
         return str(self.environment)
 
     def digests(self) -> dict[str, str]:
-        found = _world(split(self.source)[0])
+        found = world_of(split(self.source)[0])
         return {} if found is None else resolve(f"{LEARNED_WORLD}:digests")(*found)
 
 
@@ -157,15 +153,15 @@ class AbstractPlayed(AbstractEnvironment):
 
 class Environment(AbstractPlayed):
     """One live environment; it can be reset for any task of its source. ``interface`` says what it shows and takes. With ``drawn`` it
-    can be looked at too (``image``)."""
+    can be looked at too (``image``). With ``apart`` it is in that process, and what it answers is checked here."""
 
-    def __init__(self, source: str, *, drawn: bool = False) -> None:
+    def __init__(self, source: str, *, drawn: bool = False, apart: Apart | None = None) -> None:
         import gymnasium  # late: it is an extra, and takes a while
 
         self._open = partial(opened, source, **({"render_mode": "rgb_array"} if drawn else {}))
-        self._env, self._used = self._open(), False
+        self._env, self._apart, self._used = apart or self._open(), apart, False
         self._costs: bool | None = None  # whether its steps say what they cost; None before the first
-        spaces, seen, acts = gymnasium.spaces, *spaces_of(self._env, source)
+        spaces, seen, acts = gymnasium.spaces, *(spaces_of(self._env, source) if apart is None else apart.spaces)
         if (other := next(_uncounted(seen), None)) is not None:
             raise ValueError(
                 f"{source} shows {other}; numbers of a fixed count are wanted: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or "
@@ -178,7 +174,7 @@ class Environment(AbstractPlayed):
                 f"{source} shows pixels, a Box of {list(shown.shape)} from 0 to 255, and gimbal has no networks for them: register it "
                 "with a wrapper that makes features of them, or with gymnasium.wrappers.FlattenObservation if plain numbers are meant"
             )
-        self.instant = _instant(self._env)
+        self.instant = apart is None and _instant(self._env)
         # A vector is shown as it is; anything else as one vector, choices one-hot.
         self._flatten = None if isinstance(seen, spaces.Box) and len(seen.shape) == 1 else partial(spaces.flatten, seen)
         # One that is transposed would be flattened too.
@@ -224,21 +220,13 @@ class Environment(AbstractPlayed):
 
     def reset(self, task: Task, seed: int) -> Float[np.ndarray, " O"]:
         """Its state is drawn by the task's own seed: all samples of a task begin alike, in every run."""
-        if self._used and type(self._env.unwrapped).__module__ in REMEMBER:
-            self._env.close()
-            self._env = self._open()
+        if self._used and self._apart is None:
+            self._env = anew(self._env, self._open)
         self._used = True
         return self._shown(self._begun(task.seed), "reset")
 
     def step(self, action: Shaped[np.ndarray, " A"]) -> Moment:
-        """Real actions are clipped to the bounds here and nowhere else: what is recorded is what was drawn."""
-        if self._choices is not None:
-            does = self._choices(int(action[0]))
-        else:
-            assert self._bounds is not None
-            low, high = self._bounds
-            does = np.minimum(np.maximum(action.reshape(low.shape), low), high)  # np.clip takes twice as long
-        seen, info, said = self._stepped(does)
+        seen, info, said = self._stepped(self._does(action))
         begins = info.get(BEGINS)
         if begins is not None and not (said["terminated"] or said["truncated"]):
             raise ValueError(
@@ -247,6 +235,29 @@ class Environment(AbstractPlayed):
             )
         begins = None if begins is None else self._shown(begins, "step")
         return Moment(observation=self._shown(seen, "step"), cost=self._cost(info), begins=begins, **said)
+
+    def _does(self, action: Shaped[np.ndarray, " A"]) -> Any:
+        """Real actions are clipped to the bounds here and nowhere else: what is recorded is what was drawn."""
+        if self._choices is not None:
+            return self._choices(int(action[0]))
+        assert self._bounds is not None
+        low, high = self._bounds
+        return np.minimum(np.maximum(action.reshape(low.shape), low), high)  # np.clip takes twice as long
+
+    def ask_reset(self, task: Task) -> None:
+        """Where it is apart: begin to reset it, without waiting for that."""
+        if self._apart is not None:
+            self._apart.ask("reset", task.seed)
+
+    def ask_step(self, action: Shaped[np.ndarray, " A"]) -> None:
+        """Where it is apart: begin this step, without waiting for its end."""
+        if self._apart is not None:
+            self._apart.ask("step", self._does(action))
+
+    def kill(self) -> None:
+        """Where it is apart: end its process, in whatever call it is."""
+        if self._apart is not None:
+            self._apart.kill()
 
     def _cost(self, info: Mapping[str, Any]) -> float | None:
         """What the step cost, where all of its steps say so."""
@@ -328,10 +339,6 @@ class Environment(AbstractPlayed):
         return np.minimum(np.maximum(found_A, low), high).astype(np.float32)
 
 
-# Environments of gymnasium whose episodes depend on those before them, though their seeds do not: Box2D's world outlives its bodies.
-REMEMBER = ("gymnasium.envs.box2d.bipedal_walker",)
-
-
 def _instant(env: Any) -> bool:
     """Whether a step is a few lines of arithmetic in gymnasium's own code, without a loop or a wait: it needs no deadline."""
     kinds = [type(env)]
@@ -380,22 +387,6 @@ def _each(acts: Any, choice: int) -> Shaped[np.ndarray, " D"]:
     return acts.start + np.array(np.unravel_index(choice, acts.nvec), dtype=acts.dtype)
 
 
-def spaces_of(env: Any, source: str) -> tuple[Any, Any]:
-    """What it shows and what it takes."""
-    try:
-        found = env.observation_space, env.action_space
-    except AttributeError as error:
-        raise ValueError(f"{source} has no {error.name}; set it in the class or in its __init__") from error
-    import gymnasium  # late: it is an extra
-
-    for name, space in zip(("observation_space", "action_space"), found, strict=True):
-        if not isinstance(space, gymnasium.Space) or 0 in (space.shape or ()):
-            raise ValueError(
-                f"{source} has the {name} {space!s:.80}, which holds no number; set a gymnasium space in the class or in its __init__"
-            )
-    return found
-
-
 def goals_of(source: str) -> Goals:
     """The goals of an environment of this name; ValueError where it has none."""
     from gymnasium import spaces
@@ -432,59 +423,3 @@ def goals_of(source: str) -> Goals:
     except AttributeError:
         terminated = None
     return Goals(source, place[ACHIEVED], place[DESIRED], reward, terminated)
-
-
-def opened(source: str, **settings: Any) -> Any:
-    """The environment of this name, or of a user's class, with the attributes that the name sets; it is made with these settings."""
-    plain, values = split(source)
-    env = _made(plain, settings)
-    adjust(env, values, source)
-    return env
-
-
-def _world(source: str) -> tuple[str, str] | None:
-    """(The directory of a learned world, the recorded episodes in which it begins) where this name is one: DIRECTORY:DATASET."""
-    place, _, name = source.rpartition(":")
-    saved = Path(place).expanduser()
-    there = bool(place) and saved.is_dir() and ("/" in place or (saved / "config.json").is_file())
-    return (str(saved), name) if there else None
-
-
-def _made(source: str, settings: Mapping[str, Any]) -> Any:
-    """The environment of this name, or of a user's class: what a module of his registers as it is imported has a name too."""
-    import gymnasium
-
-    if (found := _world(source)) is not None:
-        return resolve(f"{LEARNED_WORLD}:LearnedWorld")(*found)
-    place, _, name = source.rpartition(":")
-    if "/" in place and not place.endswith(".py"):
-        raise ValueError(
-            f"{source}: there is no directory {place}, in which a run saved a world (a file of yours is file.py:Class)"
-        )
-    there = vars(imported(place, source)) if place else {}
-    own = there.get(name)
-    known = (key for key in gymnasium.registry if key == name or key.startswith(f"{name}-v"))
-    if own is None and place and name.isidentifier() and not any(known):
-        raise ValueError(
-            f"{place} has no class {name}, and registers no environment of that name{nearest(name, there)}"
-        )
-    if own is None:
-        try:
-            return gymnasium.make(name, disable_env_checker=True, **settings)
-        except (gymnasium.error.Error, ImportError) as error:
-            why = str(error).partition(" Did you mean")[0].rstrip(". ")
-            if name in gymnasium.registry:  # something that it needs is missing
-                raise ValueError(f"gymnasium does not make {source!r}: {why}") from error
-            raise ValueError(
-                f"gymnasium does not make {source!r}: {why}{nearest(name, gymnasium.registry)} (one of your own is file.py:Class, "
-                "without a version, or module:Name-v0, which the module registers)"
-            ) from error
-    try:
-        made = own(**settings)
-    except Exception as error:  # whatever a user's class raises, told with the line of his file
-        raise broken(source, error) from error
-    if not isinstance(made, gymnasium.Env):
-        raise ValueError(
-            f"{source} makes a {type(made).__name__}; a gymnasium.Env is wanted, with observation_space, action_space, reset and step"
-        )
-    return made

@@ -160,6 +160,7 @@ class Desk:
                     self.hung.remove(call)
             with self._ended:
                 self._ended.notify_all()
+            del call  # and with it what it has run: this thread may have nothing else to do for long
 
 
 DESK = Desk()  # of this process: engines come and go, and threads are not to pile up with them

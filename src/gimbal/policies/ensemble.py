@@ -76,4 +76,5 @@ class ActionValueNetwork(nn.Module):
         x_KI = seen_and_done(observation_KO, action_KA, self.bound, self.inputs)
         x_MKI = x_KI.expand(self.members, -1, -1)
         scales = list(zip(weights_of(self.gains), weights_of(self.shifts), strict=True)) if self.gains else ()
-        return through(x_MKI, self.weights, self.biases, torch.relu, scales).squeeze(-1).T
+        # In place: what it is of is needed nowhere else, and another tensor would take as long as the sums.
+        return through(x_MKI, self.weights, self.biases, torch.relu_, scales).squeeze(-1).T

@@ -74,17 +74,20 @@ class SquashedGaussianPolicy(AbstractRealPolicy):
         return action_BA, torch.where(temperature_B > 0, self._logprob(action_BA, mean_BA, log_std_BA), 0)
 
     def sample(
-        self, observation_KO: Float[Tensor, "K O"], noise_KA: Float[Tensor, "K A"]
-    ) -> tuple[Float[Tensor, "K A"], Float[Tensor, " K"]]:
-        """Actions through which a gradient flows back into the weights, and their log-probabilities, exact near the bounds too."""
-        mean_KA, log_std_KA = self._moments(observation_KO)
-        u_KA = torch.addcmul(mean_KA, log_std_KA.exp(), noise_KA)
+        self, observation_KO: Float[Tensor, "K O"], noise_XA: Float[Tensor, "X A"]
+    ) -> tuple[Float[Tensor, "X A"], Float[Tensor, " X"]]:
+        """Actions through which a gradient flows back into the weights, and their log-probabilities, exact near the bounds too: one in
+        each observation, or as many as the noise is longer, those of an observation on end."""
+        mean_XA, log_std_XA = self._moments(observation_KO)
+        if (each := len(noise_XA) // max(1, len(observation_KO))) > 1:
+            mean_XA, log_std_XA = (moment_KA.repeat_interleave(each, 0) for moment_KA in (mean_XA, log_std_XA))
+        u_XA = torch.addcmul(mean_XA, log_std_XA.exp(), noise_XA)
         # (u - mean) / std is the noise; and log(1 - tanh(u)^2) = 2 log 2 + 2 u - 2 log(1 + e^2u) keeps its digits where tanh(u) is 1.
         # Few calls, for each takes as long as its arithmetic, and as long again on the way back: softplus is log(1 + e^2u) / 2.
-        rest_KA = torch.addcmul(log_std_KA, noise_KA, noise_KA, value=0.5).add(u_KA, alpha=2)
-        logprob_KA = 4 * nn.functional.softplus(u_KA, beta=2) - rest_KA
+        rest_XA = torch.addcmul(log_std_XA, noise_XA, noise_XA, value=0.5).add(u_XA, alpha=2)
+        logprob_XA = 4 * nn.functional.softplus(u_XA, beta=2) - rest_XA
         constant = 0.5 * math.log(2 * math.pi) + 2 * math.log(2) + math.log(self.bound)
-        return self.bound * u_KA.tanh(), logprob_KA.sum(-1) - self.actions * constant
+        return self.bound * u_XA.tanh(), logprob_XA.sum(-1) - self.actions * constant
 
     def assess(
         self, observation_KO: Float[Tensor, "K O"], action_KA: Shaped[Tensor, "K A"], temperature: float
