@@ -12,7 +12,7 @@ from torch import Tensor
 from gimbal.config.own import raised
 from gimbal.engines.early_stop import Trace
 from gimbal.environments.base import Moment
-from gimbal.environments.gym import Environment
+from gimbal.environments.gym import AbstractActed
 from gimbal.ops.deadline import Call, Hung, Late
 from gimbal.records import Task
 
@@ -22,7 +22,7 @@ class Play:
     """An episode in progress, or several on end where the environment goes on by itself: the task and seed it was reset with, and its
     history since."""
 
-    environment: Environment
+    environment: AbstractActed
     task: Task
     seed: int
     observation: np.ndarray  # the present one
@@ -32,6 +32,11 @@ class Play:
     cost: float | None = None  # the same
     success: bool | None = None  # of the last step
     trace: Trace | None = None  # by which it may be cut off early
+
+    @property
+    def agents(self) -> int:
+        """That act at once, each a row of its own; 0: one row is all."""
+        return self.environment.agents
 
     @property
     def length(self) -> int:
@@ -64,7 +69,9 @@ def one_step(play: Play, action_A: np.ndarray) -> Moment:
         )
 
 
-def several_steps(plays: Sequence[Play], action_BA: np.ndarray, answers: list[Moment], call: Call) -> None:
+def several_steps(
+    plays: Sequence[Play], action_BA: Sequence[np.ndarray] | np.ndarray, answers: list[Moment], call: Call
+) -> None:
     """A step in each of these environments, in a thread; its answers so far are in ``answers``."""
     environments = [play.environment for play in plays]
     if not call.go_on(plays[0].task.id, len(plays[0].actions)):

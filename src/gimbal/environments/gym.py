@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,11 +20,14 @@ from gimbal.config.parts import broken, imported, label, resolve
 from gimbal.environments.attributes import adjust, check_grid, split, variants
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractGenerated, Moment
 from gimbal.environments.goals import ACHIEVED, DESIRED, PLAIN, Goals
+from gimbal.environments.parallel import found_parallel, is_parallel, made_parallel
+from gimbal.environments.spaces import each, pixels, plus, uncounted
 from gimbal.ops import stable_hash
 from gimbal.records import Task
 
 MOST_CHOICES = 1024  # combinations of several choices that are taken as one
-LEARNED_WORLD = "gimbal.environments.learned_world"  # by its name, as that file needs this one
+# By their names, as these files need this one.
+LEARNED_WORLD, AGENTS = "gimbal.environments.learned_world", "gimbal.environments.agents"
 # In the info of a step: whether its goal is reached, and what it cost (apart from the reward), where an environment says so; and, where
 # an episode ends, what the next one begins with, of an environment that goes on by itself.
 SUCCESS, COST, BEGINS = "is_success", "cost", "begins"
@@ -91,8 +95,8 @@ class Registered(AbstractEnvironmentSpec):
 
     source: str = "CartPole-v1"
 
-    def open(self) -> Environment:
-        return Environment(self.source)
+    def open(self) -> AbstractActed:
+        return resolve(f"{AGENTS}:acted_in")(self.source)
 
 
 P = TypeVar("P", bound="AbstractPlayed")
@@ -154,25 +158,45 @@ class AbstractPlayed(AbstractEnvironment):
         self._env.close()
 
 
-class Environment(AbstractPlayed):
-    """One live environment; it can be reset for any task of its source. ``interface`` says what it shows and takes. With ``drawn`` it
-    can be looked at too (``image``)."""
+class AbstractActed(AbstractPlayed):
+    """One that shows and takes vectors, of one agent (``Environment``) or of each of several (``Agents``)."""
 
-    def __init__(self, source: str, *, drawn: bool = False) -> None:
+    agents = 0  # that act at once, each in a row of its own; 0: one row is all
+    interface: str  # what it shows and takes, in words
+    observations: int
+    actions: int
+    instant: bool
+
+    @property
+    @abstractmethod
+    def real(self) -> bool:
+        """Whether actions are vectors, not choices."""
+
+    @property
+    @abstractmethod
+    def bound(self) -> float:
+        """The largest action that it takes, in any direction; of choices 1."""
+
+
+class Environment(AbstractActed):
+    """One live environment; it can be reset for any task of its source. ``interface`` says what it shows and takes. With ``drawn`` it
+    can be looked at too (``image``). ``of``: one that has been made already."""
+
+    def __init__(self, source: str, *, drawn: bool = False, of: Any = None) -> None:
         import gymnasium  # late: it is an extra, and takes a while
 
         self._open = partial(opened, source, **({"render_mode": "rgb_array"} if drawn else {}))
-        self._env, self._used = self._open(), False
+        self._env, self._used = self._open() if of is None else of, False
         self._costs: bool | None = None  # whether its steps say what they cost; None before the first
         spaces, seen, acts = gymnasium.spaces, *spaces_of(self._env, source)
-        if (other := next(_uncounted(seen), None)) is not None:
+        if (other := next(uncounted(seen), None)) is not None:
             raise ValueError(
                 f"{source} shows {other}; numbers of a fixed count are wanted: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or "
                 "Tuple of them (register it with a wrapper that makes them)"
             )
         flat = spaces.flatten_space(seen)
         assert isinstance(flat, spaces.Box), "each of its parts is"
-        if (shown := next(_pixels(seen), None)) is not None:
+        if (shown := next(pixels(seen), None)) is not None:
             raise ValueError(
                 f"{source} shows pixels, a Box of {list(shown.shape)} from 0 to 255, and gimbal has no networks for them: register it "
                 "with a wrapper that makes features of them, or with gymnasium.wrappers.FlattenObservation if plain numbers are meant"
@@ -184,9 +208,9 @@ class Environment(AbstractPlayed):
         self._shape = seen.shape if isinstance(seen, spaces.Box) and self._flatten is not None else None
         self._bounds, self._choices, self.source, self.observations = None, None, source, flat.shape[0]
         if isinstance(acts, spaces.Discrete):
-            self.actions, self._choices, does = int(acts.n), _plus(int(acts.start)), "choices"
+            self.actions, self._choices, does = int(acts.n), plus(int(acts.start)), "choices"
         elif isinstance(acts, spaces.MultiDiscrete) and acts.nvec.prod() <= MOST_CHOICES:
-            self.actions, self._choices, does = int(acts.nvec.prod()), partial(_each, acts), "choices"
+            self.actions, self._choices, does = int(acts.nvec.prod()), partial(each, acts), "choices"
         elif isinstance(acts, spaces.Box):
             self.actions, self._bounds, does = int(np.prod(acts.shape)), (acts.low, acts.high), "real actions"
         else:
@@ -199,12 +223,10 @@ class Environment(AbstractPlayed):
 
     @property
     def real(self) -> bool:
-        """Whether actions are vectors, not choices."""
         return self._bounds is not None
 
     @property
     def bound(self) -> float:
-        """The largest action that it takes, in any direction; of choices 1."""
         return 1.0 if self._bounds is None else float(np.abs(self._bounds).max())
 
     @property
@@ -231,13 +253,7 @@ class Environment(AbstractPlayed):
 
     def step(self, action: Shaped[np.ndarray, " A"]) -> Moment:
         """Real actions are clipped to the bounds here and nowhere else: what is recorded is what was drawn."""
-        if self._choices is not None:
-            does = self._choices(int(action[0]))
-        else:
-            assert self._bounds is not None
-            low, high = self._bounds
-            does = np.minimum(np.maximum(action.reshape(low.shape), low), high)  # np.clip takes twice as long
-        seen, info, said = self._stepped(does)
+        seen, info, said = self._stepped(self.taken(action))
         begins = info.get(BEGINS) if isinstance(info, Mapping) else None
         if begins is not None and not (said["terminated"] or said["truncated"]):
             raise ValueError(
@@ -246,6 +262,14 @@ class Environment(AbstractPlayed):
             )
         begins = None if begins is None else self._shown(begins, "step")
         return Moment(observation=self._shown(seen, "step"), cost=self._cost(info), begins=begins, **said)
+
+    def taken(self, action: Shaped[np.ndarray, " A"]) -> Any:
+        """The action as the environment takes it."""
+        if self._choices is not None:
+            return self._choices(int(action[0]))
+        assert self._bounds is not None
+        low, high = self._bounds
+        return np.minimum(np.maximum(action.reshape(low.shape), low), high)  # np.clip takes twice as long
 
     def _cost(self, info: Any) -> float | None:
         """What the step cost, where all of its steps say so."""
@@ -341,44 +365,6 @@ def _instant(env: Any) -> bool:
     return own and kinds[-1].__module__.startswith("gymnasium.envs.classic_control.") and env.render_mode is None
 
 
-def _uncounted(space: Any, place: str = "") -> Iterator[str]:
-    """The parts of what is shown that are not numbers of a fixed count."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        for name, inner in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
-            yield from _uncounted(inner, f"{place}/{name}".removeprefix("/"))
-        return
-    try:
-        counted = space.is_np_flattenable and isinstance(spaces.flatten_space(space), spaces.Box)
-    except (
-        NotImplementedError
-    ):  # of a space that a package has made itself, and that says nothing of it (minigrid's missions)
-        counted = False
-    if not counted:
-        yield f"{space!s:.80}" + (f" as {place!r}" if place else "")
-
-
-def _pixels(space: Any) -> Iterator[Any]:
-    """The images in what is shown."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        for inner in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
-            yield from _pixels(inner)
-    elif isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) > 1 and space.high.max() == 255:
-        yield space
-
-
-def _plus(first: int) -> Callable[[int], int]:
-    return lambda choice: first + choice
-
-
-def _each(acts: Any, choice: int) -> Shaped[np.ndarray, " D"]:
-    """The combination of several choices that has this number."""
-    return acts.start + np.array(np.unravel_index(choice, acts.nvec), dtype=acts.dtype)
-
-
 def spaces_of(env: Any, source: str) -> tuple[Any, Any]:
     """What it shows and what it takes."""
     try:
@@ -436,7 +422,9 @@ def goals_of(source: str) -> Goals:
 def opened(source: str, **settings: Any) -> Any:
     """The environment of this name, or of a user's class, with the attributes that the name sets; it is made with these settings."""
     plain, values = split(source)
-    env = _made(plain, settings)
+    env = made(plain, settings, values)
+    if is_parallel(env):
+        return resolve(f"{AGENTS}:together")(source, env)
     adjust(env, values, source)
     return env
 
@@ -449,8 +437,9 @@ def _world(source: str) -> tuple[str, str] | None:
     return (str(saved), name) if there else None
 
 
-def _made(source: str, settings: Mapping[str, Any]) -> Any:
-    """The environment of this name, or of a user's class: what a module of his registers as it is imported has a name too."""
+def made(source: str, settings: Mapping[str, Any], values: Mapping[str, float]) -> Any:
+    """The environment of this name, or of a user's class: what a module of his registers as it is imported has a name too. ``values``
+    are settings of one of several agents."""
     import gymnasium
 
     if (found := _world(source)) is not None:
@@ -460,6 +449,8 @@ def _made(source: str, settings: Mapping[str, Any]) -> Any:
         raise ValueError(
             f"{source}: there is no directory {place}, in which a run saved a world (a file of yours is file.py:Class)"
         )
+    if not place and name not in gymnasium.registry and (of_agents := found_parallel(name)) is not None:
+        return made_parallel(of_agents, source, settings, values)
     there = vars(imported(place, source)) if place else {}
     own = there.get(name)
     known = (key for key in gymnasium.registry if key == name or key.startswith(f"{name}-v"))
@@ -476,14 +467,18 @@ def _made(source: str, settings: Mapping[str, Any]) -> Any:
                 raise ValueError(f"gymnasium does not make {source!r}: {why}") from error
             raise ValueError(
                 f"gymnasium does not make {source!r}: {why}{nearest(name, gymnasium.registry)} (one of your own is file.py:Class, "
-                "without a version, or module:Name-v0, which the module registers)"
+                "without a version, or module:Name-v0, which the module registers; one of PettingZoo is its module, as in "
+                "mpe2.simple_spread_v3)"
             ) from error
     try:
-        made = own(**settings)
+        found = own(**settings)
     except Exception as error:  # whatever a user's class raises, told with the line of his file
         raise broken(source, error) from error
-    if not isinstance(made, gymnasium.Env):
+    if is_parallel(found):
+        return made_parallel(own, source, settings, values) if values else found
+    if not isinstance(found, gymnasium.Env):
         raise ValueError(
-            f"{source} makes a {type(made).__name__}; a gymnasium.Env is wanted, with observation_space, action_space, reset and step"
+            f"{source} makes a {type(found).__name__}; a gymnasium.Env is wanted, with observation_space, action_space, reset and "
+            "step, or a pettingzoo.ParallelEnv"
         )
-    return made
+    return found
