@@ -150,6 +150,9 @@ def test_modules_of_pettingzoo_are_named_as_they_are_imported():
     assert moment.truncated
     assert begun(f"{SPREAD}@continuous_actions=1")[0].interface == "18 observations, 5 real actions"
     assert begun("mpe2.simple_tag_v3")[0].interface == "18 observations, 5 choices"  # 16 and 14 numbers, and two kinds
+    drawn = Environment(f"{SPREAD}@together=1", drawn=True)
+    drawn.reset(Task(id="x", seed=3), 0)
+    assert drawn.image().shape == (700, 700, 3)
     with pytest.raises(ValueError, match="different choices"):
         begun("mpe2.simple_speaker_listener_v4")
     with pytest.raises(ValueError, match="unexpected keyword argument 'm'"):

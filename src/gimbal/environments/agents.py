@@ -72,6 +72,9 @@ class Agents(AbstractActed):
     def bound(self) -> float:
         return max(head.bound for head in self.heads.values())
 
+    def render(self) -> Any:
+        return self._env.render()
+
     def alike(self) -> Agents:
         """It, or ValueError where no policy could act for all of its agents."""
         does = {name: head.interface.partition(", ")[2] for name, head in self.heads.items()}
@@ -185,7 +188,7 @@ class Together(gymnasium.Env):
         return moment.observation.reshape(-1), moment.reward, moment.terminated, moment.truncated, info
 
     def render(self) -> Any:
-        return self.agents._env.render()
+        return self.agents.render()
 
     def close(self) -> None:
         self.agents.close()
