@@ -129,7 +129,7 @@ def test_an_environment_that_breaks_the_convention_is_named(name, said):
 
 @pytest.mark.parametrize("use", [opened, Environment, goals_of])
 def test_where_one_decision_is_taken_for_all_that_has_to_be_said(use):
-    with pytest.raises(ValueError, match=r"is of several agents.*set together=1 behind its @"):
+    with pytest.raises(ValueError, match=r"is of several agents.*together=1 behind its @"):
         use(f"{OWN}:Walks")
 
 

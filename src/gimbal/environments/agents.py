@@ -208,8 +208,8 @@ def together(source: str, env: Any) -> Together:
     """All of its agents as one, where its name says so."""
     if not split(source)[1].get(TOGETHER):
         raise ValueError(
-            f"{source} is of several agents, and here one decision is taken for all of them: set {TOGETHER}=1 behind its @, as in "
-            f"mpe2.simple_spread_v3@{TOGETHER}=1"
+            f"{source} is of several agents, each in a row of its own, and here one decision is taken for all of them: name it with "
+            f"{TOGETHER}=1 behind its @, as in mpe2.simple_spread_v3@{TOGETHER}=1, in training too"
         )
     return Together(Agents(source, env))
 
