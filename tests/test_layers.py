@@ -74,6 +74,7 @@ ONLY = {
 WORLDS = {
     ("gymnasium", f"environments/{name}.py")
     for name in (
+        "agents",
         "bounded_cart",
         "coop_line",
         "hidden_cart",
@@ -93,6 +94,7 @@ WORLDS = {
         "pushed_pendulum",
         "risky_point",
         "spring_wall",
+        "spaces",
         "sticky_point",
         "tabular",
         "there_and_back",

@@ -221,6 +221,7 @@ class Episode:
     rows: tuple[Rollout, ...]
     error: str = ""
     origin: str = ""
+    apart: bool = False  # its rows are of agents that act at once: in training each of them is an episode
     spent: int = 0  # decisions sampled for it that are in none of its rows, minus those of its rows that were forced
     acts: tuple[Acted, ...] | None = None  # by step of its environment
     fault: Fault = "environment"  # whose fault the error is

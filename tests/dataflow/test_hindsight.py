@@ -14,7 +14,8 @@ from gimbal.dataflow.packing import pack
 from gimbal.dataflow.replay.hindsight import Hindsight
 from gimbal.dataflow.replay.transitions import FRESH, MOVE, Transitions
 from gimbal.engines.base import Request
-from gimbal.engines.episodes import SUCCESS, Episodes
+from gimbal.engines.episodes import Episodes
+from gimbal.engines.live_episode import SUCCESS
 from gimbal.environments.goals import Goals
 from gimbal.environments.gym import Gymnasium, goals_of
 from gimbal.environments.point_reach import PointReach

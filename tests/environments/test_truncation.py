@@ -12,7 +12,8 @@ import torch
 from gimbal.dataflow.packing import pack
 from gimbal.dataflow.replay.transitions import AHEAD, FRESH, MOVE, Transitions, each
 from gimbal.engines.base import Request
-from gimbal.engines.episodes import RETURN, Episodes
+from gimbal.engines.episodes import Episodes
+from gimbal.engines.live_episode import RETURN
 from gimbal.environments.gym import Gymnasium
 from gimbal.learning.updates.dqn import DQN
 from gimbal.policies.control import StepSampling

@@ -606,6 +606,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "paco_resolution": of("next_scale", sampling=differs("length/mean")),
     "paco_grpo": of("grpo", reward_shaping=above("tamed/reasoning")),
     "pendulum": PPO_CONTROL,
+    "spread": PPO_CONTROL,
     "perlad": of(
         "cartpole",
         tasks=REWARD.by(tasks=Gymnasium(environment="gimbal.environments.merging:Merging@reacts=0", seed=1)),

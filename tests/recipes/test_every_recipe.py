@@ -23,7 +23,7 @@ from gimbal.runtime.run import Run
 
 DENOISING = recipes.of("denoising")
 NEEDS = dict.fromkeys(("kuhn", "leduc", "tiny_leduc", "tiny_player"), "pyspiel")  # recipes of an extra
-NEEDS |= dict.fromkeys(DENOISING, "diffusers")
+NEEDS |= dict.fromkeys(DENOISING, "diffusers") | {"spread": "mpe2"}
 
 
 class Scorer:

@@ -21,7 +21,7 @@ def pack(groups: Sequence[Group]) -> TrainBatch:
 
     The last counted reward of each row includes everything else its episode earned, mainly its score, and what was paid before it split
     off. So the rewards of any row add up to the return of its episode, and returns are comparable however an episode was split into
-    rows.
+    rows. Where agents act at once (``Episode.apart``), each row is an episode of its own.
     """
     rollouts = [row for group in groups for row in group.rows]
     assert rollouts, "a batch needs at least one rollout"
@@ -42,7 +42,7 @@ def pack(groups: Sequence[Group]) -> TrainBatch:
         ),
         group_N=torch.tensor([group.index for group in groups for _ in group.rows]),
         sample_N=torch.tensor([rollout.sample for rollout in rollouts]),
-        episode_N=torch.tensor([number for number, e in enumerate(_episodes(groups)) for _ in e.rows]),
+        episode_N=torch.tensor(_numbers(groups)),
         parent_N=torch.tensor(_parents(groups)),
         fork_N=torch.tensor([row.fork[1] if row.fork else 0 for row in rollouts]),
         role_N=torch.tensor([roles.index(row.role) for row in rollouts]),
@@ -77,8 +77,14 @@ def _facts(rollouts: Sequence[Rollout]) -> dict[str, Tensor]:
     }
 
 
-def _episodes(groups: Sequence[Group]) -> list[Episode]:
-    return [episode for group in groups for episode in group.episodes]
+def _numbers(groups: Sequence[Group]) -> list[int]:
+    """The episode of each row."""
+    numbers: list[int] = []
+    for group in groups:
+        for episode in group.episodes:
+            first = numbers[-1] + 1 if numbers else 0
+            numbers += [first + place * episode.apart for place in range(len(episode.rows))]
+    return numbers
 
 
 def _parents(groups: Sequence[Group]) -> list[int]:
@@ -100,7 +106,7 @@ def _reward_S(row: Rollout, episode: Episode) -> Tensor:
     start = row.fork[1] if row.fork else 0
     reward_S = torch.cat([torch.zeros(start), row.reward_S[start:]]) if start else row.reward_S
     own_S = reward_S if bool(row.mask_S.all()) else on_decisions(reward_S[None], row.mask_S[None])[0]
-    elsewhere = sum(float(other.reward_S.sum()) for other in episode.rows if other is not row)
+    elsewhere = sum(float(other.reward_S.sum()) for other in episode.rows if other is not row and not episode.apart)
     elsewhere += float(row.reward_S[:start].sum())  # on its way to where it split off
     earned = elsewhere if row.score is None else row.score + elsewhere
     if not (row.score is not None or elsewhere):

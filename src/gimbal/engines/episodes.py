@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -16,121 +16,22 @@ from torch import Tensor
 
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.dataflow.replay.hindsight import Hindsight
-from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots
+from gimbal.engines.base import AbstractEngine, AbstractEngineSpec, Finished, Request, check_slots, cut_short
 from gimbal.engines.early_stop import EarlyStop, Reflection, Trace
+from gimbal.engines.live_episode import ENDS, LiveEpisode, numbers, of_plays
 from gimbal.engines.plays import Environments, Play, broke, one_step, several_steps
 from gimbal.engines.precision import Form
 from gimbal.engines.receipts import Reading, fingerprints, tensors
 from gimbal.environments.base import Moment
-from gimbal.environments.gym import Environment
+from gimbal.environments.gym import AbstractActed
 from gimbal.environments.minari import Minari
 from gimbal.ops import philox
 from gimbal.ops.correlated import correlated
 from gimbal.ops.deadline import DESK, Call
 from gimbal.policies.base import AbstractPolicy
-from gimbal.policies.control import AbstractControlPolicy, Steps, StepSampling
+from gimbal.policies.control import AbstractControlPolicy, StepSampling
 from gimbal.policies.squashed import SquashedGaussianPolicy
 from gimbal.records import Drop, Episode, Rollout, Task
-
-ENDS = ("terminated", "truncated")  # of an episode
-SUCCESS = (
-    "success"  # in a rollout's scores at an episode's end: whether its goal is reached, where its environment says so
-)
-RETURN = "return"  # in a rollout's scores, where it is the last segment of an episode: what all of that earned
-STOPPED = "stopped"  # in a rollout's scores at an episode's end: whether it was cut off early, where any may be
-COST = "cost"  # in a rollout's scores at an episode's end: what all of it cost, where its environment says so
-
-
-@dataclass(kw_only=True)
-class LiveEpisode:
-    """A request in progress. Lists have one entry per decision; ``observations`` has one more, the current one.
-
-    ``stream`` is the episode it plays; earlier requests may have played its beginning.
-    """
-
-    request: Request
-    stream: Play
-    segment: int  # the most steps of a row; 0: no limit but the episode's
-    noise_SA: Float[np.ndarray, "S A"]
-    observations: list[np.ndarray]
-    actions: list[Tensor] = field(default_factory=list)
-    behavior: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-    rewards: list[float] = field(default_factory=list)
-    costs: list[float] = field(default_factory=list)  # where the environment says them
-
-    @property
-    def length(self) -> int:
-        return len(self.actions)
-
-    def take(
-        self, action_A: Tensor, done_A: Tensor, behavior: float, version: int, moment: Moment, last: bool = False
-    ) -> str:
-        """Enter one action, what was done, and what it was answered; ``last``: it is not worth going on. What ended the row, or ''."""
-        self.actions.append(action_A)
-        self.behavior.append(behavior)
-        self.versions.append(version)
-        self.rewards.append(moment.reward)
-        self.observations.append(moment.observation)
-        self.stream.actions.append(done_A)
-        self.stream.observation = moment.left
-        self.stream.earned += moment.reward
-        self.stream.success = moment.success
-        if moment.cost is not None:
-            self.costs.append(moment.cost)
-            self.stream.cost = (self.stream.cost or 0.0) + moment.cost
-        if self.stream.trace is not None:
-            self.stream.trace.reward = moment.reward
-        if moment.terminated:
-            return "terminated"
-        if moment.truncated or len(self.stream.actions) >= self.request.sampling.max_length:
-            return "truncated"
-        if last:
-            assert self.stream.trace is not None
-            self.stream.trace.stopped = True
-            return "truncated"
-        return "paused" if self.length == self.segment else ""
-
-    def broken(self, error: str) -> Finished:
-        """Its end where the environment broke: the steps until then, which leave the statistics, or nothing at all."""
-        key = self.request.key
-        if not self.length:
-            return Finished(key=key, outcome=Drop("environment_error", said=error, task=self.stream.task.id))
-        # Another request may have begun the episode: what reproduces it is that one's task.
-        row = replace(self.rollout("error"), task=self.stream.task)
-        return Finished(key=key, outcome=Episode(rows=(row,), error=error))
-
-    def rollout(self, stop: str) -> Rollout:
-        seen = torch.from_numpy(np.stack(self.observations))
-        return Rollout(
-            task=self.request.task,
-            sample=self.request.sample,
-            row=self.request.row,
-            decisions=Steps(
-                observation_NSO=seen[None, :-1],
-                action_NSA=torch.stack(self.actions)[None],
-                final_NO=seen[None, -1],
-                length_N=torch.tensor([self.length]),
-                terminated_N=torch.tensor([stop == "terminated"]),
-            ),
-            behavior_S=torch.tensor(self.behavior),
-            version_S=torch.tensor(self.versions),
-            mask_S=torch.ones(self.length, dtype=torch.bool),
-            reward_S=torch.tensor(self.rewards),
-            cost_S=torch.tensor(self.costs) if self.costs else None,
-            stop=stop,
-            sampling=self.request.sampling,
-            scores=self._scores() if stop in ENDS else {},
-        )
-
-    def _scores(self) -> dict[str, float]:
-        """Of a whole episode that ends here."""
-        said = {} if self.stream.success is None else {SUCCESS: float(self.stream.success)}
-        said |= {} if self.stream.cost is None else {COST: self.stream.cost}
-        trace = self.stream.trace
-        said |= {RETURN: self.stream.earned} if self.segment and (trace is None or not trace.stopped) else {}
-        return said | ({} if trace is None else {STOPPED: float(trace.stopped)})
-
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}  # mean |log-prob gap| that the sampler's precision explains
 
@@ -186,25 +87,27 @@ class EpisodeEngine(AbstractEngine):
                     finished.append(begun)
         if not self._live:
             return finished
-        seen_BO = torch.from_numpy(np.array([play.observations[-1] for play in self._live]))
+        count_P = [play.stream.agents for play in self._live]
+        rows = np.vstack if any(count_P) else np.array  # of each agent; the other takes half the time
+        seen_BO = torch.from_numpy(rows([play.observations[-1] for play in self._live]))
         action_BA, behavior_B = self._policy.draw(
             seen_BO,
-            torch.from_numpy(np.array([play.noise_SA[play.length] for play in self._live])),
-            self._temperatures(),
+            torch.from_numpy(rows([play.noise_SA[play.length] for play in self._live])),
+            self._temperatures(count_P),
         )
         going: list[LiveEpisode] = []
         done_BA, last_B = self._policy.done(seen_BO, action_BA), self._last(seen_BO, action_BA)
-        moments = self._act([play.stream for play in self._live], done_BA)
-        action_B = action_BA.unbind()
-        done_B = action_B if done_BA is action_BA else done_BA.unbind()
-        answered = zip(self._live, action_B, done_B, behavior_B.tolist(), moments, last_B, strict=True)
+        drawn, done, logprobs = (of_plays(x_BX, count_P) for x_BX in (action_BA, done_BA, behavior_B))
+        moments, behavior = self._act([play.stream for play in self._live], done), numbers(logprobs)
+        answered = zip(self._live, drawn, done, behavior, moments, last_B, strict=True)
         for play, action_A, done_A, behavior, moment, last in answered:
             if moment.error:
                 finished.append(play.broken(moment.error))
             elif stop := play.take(action_A, done_A, behavior, self._version, moment, last):
                 if self._reflection is not None and stop in ENDS and play.stream.trace is not None:
                     self._reflection.past.append(play.stream.trace)
-                finished.append(Finished.of(play.request.key, play.rollout(stop)))
+                whole = Episode(rows=play.rows(stop), apart=bool(play.each))
+                finished.append(Finished(key=play.request.key, outcome=whole))
                 if moment.begins is not None and self._reflection is not None:
                     raise ValueError(
                         f"{play.stream.environment.source} goes on by itself where an episode ends, and EarlyStop ends episodes by "
@@ -229,28 +132,31 @@ class EpisodeEngine(AbstractEngine):
         judged = zip(traces, worths, strict=True)
         return [trace is not None and self._reflection.over(trace, worth) for trace, worth in judged]
 
-    def _temperatures(self) -> Float[Tensor, " B"]:
+    def _temperatures(self, count_P: Sequence[int]) -> Float[Tensor, " B"]:
         """Of the live episodes: mostly those of the step before, and a new tensor takes as long as a layer."""
         wanted = [play.request.sampling.temperature for play in self._live]
+        if any(count_P):  # of each agent
+            wanted = [t for t, count in zip(wanted, count_P, strict=True) for _ in range(count or 1)]
         if wanted != self._temperature[0]:
             self._temperature = wanted, torch.tensor(wanted)
         return self._temperature[1]
 
-    def _act(self, plays: Sequence[Play], action_BA: Tensor) -> list[Moment]:
+    def _act(self, plays: Sequence[Play], actions: Tensor | list[Tensor]) -> list[Moment]:
         """Their environments' answers, all from one other thread, which can be abandoned if a call does not return; from this thread if
         none of them can hang.
 
         An environment that raises or exceeds the deadline yields an error, and the rest continue in another thread.
         """
+        act_BA = actions.numpy() if isinstance(actions, Tensor) else [action_NA.numpy() for action_NA in actions]
         if self._environments.apart:
-            for play, action_A in zip(plays, action_BA.numpy(), strict=True):
+            for play, action_A in zip(plays, act_BA, strict=True):
                 play.environment.ask_step(action_A)
         if all(play.environment.instant for play in plays):  # another thread takes longer than their steps
-            return [one_step(play, action_A) for play, action_A in zip(plays, action_BA.numpy(), strict=True)]
+            return [one_step(play, action_A) for play, action_A in zip(plays, act_BA, strict=True)]
         moments: list[Moment] = []
         while len(moments) < len(plays):
             rest, answers = plays[len(moments) :], list[Moment]()
-            work = partial(several_steps, rest, action_BA[len(moments) :].numpy(), answers)
+            work = partial(several_steps, rest, act_BA[len(moments) :], answers)
             error = broke(DESK.call("environment step", work, deadline=self._deadline))
             moments += answers[: len(rest)]  # a copy: a thread that comes back late still has the list
             if error and len(moments) < len(plays):
@@ -266,7 +172,7 @@ class EpisodeEngine(AbstractEngine):
         else:
             self._environments.rest(play.stream.environment)
 
-    def cancel(self, key: tuple[int, int]) -> Rollout | None:
+    def cancel(self, key: tuple[int, int]) -> Rollout | Drop | None:
         for request in self._queue:
             if request.key == key:
                 self._queue.remove(request)
@@ -275,7 +181,8 @@ class EpisodeEngine(AbstractEngine):
             if play.request.key == key:
                 self._live.remove(play)
                 self._leave(play, paused=False)
-                return play.rollout("cancelled") if play.length else None
+                rows = play.rows("cancelled") if play.length else ()
+                return cut_short(rows[-1], sum(row.length for row in rows)) if rows else None
         raise KeyError(f"no request {key} is in flight")
 
     def load(self, version: int, state: Mapping[str, Tensor]) -> None:
@@ -386,7 +293,10 @@ class EpisodeEngine(AbstractEngine):
 
     def _play(self, request: Request, stream: Play) -> LiveEpisode:
         most = request.sampling.max_length
-        noise_SA = self._policy.noise(philox("episode", *request.stream), min(most, self._segment or most))
+        steps, agents = min(most, self._segment or most), stream.agents
+        noise_SA = self._policy.noise(philox("episode", *request.stream), steps * (agents or 1))
+        if agents:
+            noise_SA = noise_SA.unflatten(0, (steps, agents))
         if self._correlation:
             noise_SA = correlated(noise_SA, stream.noise_A, self._correlation)
         return LiveEpisode(
@@ -401,6 +311,10 @@ class EpisodeEngine(AbstractEngine):
         """An environment at the beginning of each of these tasks, with its seed, or what broke."""
         found = self._environments.taken([task.source for task, _ in asked])
         for environment, (task, _) in zip(found, asked, strict=True):
+            if environment.agents and self._reflection is not None:
+                raise ValueError(
+                    f"{task.source} is of several agents, and EarlyStop is for one: set engine.early_stop=none"
+                )
             if self._policy.interface != environment.interface:
                 raise ValueError(
                     f"{task.source} has {environment.interface}, but the policy has {self._policy.interface}; "
@@ -409,7 +323,7 @@ class EpisodeEngine(AbstractEngine):
             environment.ask_reset(task)
         return [self._at_start(environment, *one) for environment, one in zip(found, asked, strict=True)]
 
-    def _at_start(self, environment: Environment, task: Task, seed: int) -> Play | str:
+    def _at_start(self, environment: AbstractActed, task: Task, seed: int) -> Play | str:
         seen: list[np.ndarray] = []
 
         def reset(call: Call) -> None:

@@ -13,7 +13,7 @@ from gimbal.config.own import raised
 from gimbal.engines.early_stop import Trace
 from gimbal.environments.apart import Apart, Elsewhere
 from gimbal.environments.base import Moment
-from gimbal.environments.gym import Environment
+from gimbal.environments.gym import AbstractActed, Environment, Registered
 from gimbal.ops.deadline import Call, Hung, Late
 from gimbal.records import Task
 
@@ -23,7 +23,7 @@ class Play:
     """An episode in progress, or several on end where the environment goes on by itself: the task and seed it was reset with, and its
     history since."""
 
-    environment: Environment
+    environment: AbstractActed
     task: Task
     seed: int
     observation: np.ndarray  # the present one
@@ -33,6 +33,11 @@ class Play:
     cost: float | None = None  # the same
     success: bool | None = None  # of the last step
     trace: Trace | None = None  # by which it may be cut off early
+
+    @property
+    def agents(self) -> int:
+        """That act at once, each a row of its own; 0: one row is all."""
+        return self.environment.agents
 
     @property
     def length(self) -> int:
@@ -65,7 +70,9 @@ def one_step(play: Play, action_A: np.ndarray) -> Moment:
         )
 
 
-def several_steps(plays: Sequence[Play], action_BA: np.ndarray, answers: list[Moment], call: Call) -> None:
+def several_steps(
+    plays: Sequence[Play], action_BA: Sequence[np.ndarray] | np.ndarray, answers: list[Moment], call: Call
+) -> None:
     """A step in each of these environments, in a thread; its answers so far are in ``answers``."""
     environments = [play.environment for play in plays]
     if not call.go_on(plays[0].task.id, len(plays[0].actions)):
@@ -99,34 +106,34 @@ class Environments:
 
     def __init__(self, *, apart: bool, most: int) -> None:
         self.apart, self._most = apart, most
-        self._idle: list[Environment] = []  # the longest first
-        self._processes: list[Environment] = []  # at rest and in use
+        self._idle: list[AbstractActed] = []  # the longest first
+        self._processes: list[AbstractActed] = []  # at rest and in use
 
-    def taken(self, sources: Sequence[str]) -> list[Environment]:
+    def taken(self, sources: Sequence[str]) -> list[AbstractActed]:
         """One for each of these, to be reset. Processes that are wanted all start before the first is waited for."""
-        found: list[Environment | Apart | None] = []
+        found: list[AbstractActed | Apart | None] = []
         for source in sources:
             match = next((one for one in self._idle if one.source == source), None)
             if match is not None:
                 self._idle.remove(match)
             found.append(match or (Apart(source) if self.apart else None))
         return [
-            one if isinstance(one, Environment) else self._opened(source, one)
+            one if isinstance(one, AbstractActed) else self._opened(source, one)
             for source, one in zip(sources, found, strict=True)
         ]
 
-    def _opened(self, source: str, apart: Apart | None) -> Environment:
-        environment = Environment(source, apart=apart)
+    def _opened(self, source: str, apart: Apart | None) -> AbstractActed:
+        environment = Registered(source=source).open() if apart is None else Environment(source, apart=apart)
         self._processes += [environment] if self.apart else []
         return environment
 
-    def rest(self, environment: Environment) -> None:
+    def rest(self, environment: AbstractActed) -> None:
         """It is to be reset for a later episode."""
         self._idle.append(environment)
         if self.apart and len(self._idle) > self._most:
             self._end(self._idle.pop(0))
 
-    def lose(self, environment: Environment) -> None:
+    def lose(self, environment: AbstractActed) -> None:
         """It broke, or did not answer. Its process is ended, and with it the thread that waits for it."""
         if self.apart:
             self._processes.remove(environment)
@@ -137,6 +144,6 @@ class Environments:
         for environment in tuple(self._processes):
             self._end(environment)
 
-    def _end(self, environment: Environment) -> None:
+    def _end(self, environment: AbstractActed) -> None:
         self._processes.remove(environment)
         environment.close()

@@ -105,6 +105,7 @@ class Moment:
     the reward; None of one that does not say.
     ``calls``: how many calls of a tool it answers, of which ``errors`` ended in an error of their own. ``begins``: what the next
     episode begins with, of an environment that goes on by itself where one has ended; None of one that is to be reset.
+    ``each``: what each of several agents that act at once is answered; None of one that has ended before.
     """
 
     observation: Any = None
@@ -117,6 +118,7 @@ class Moment:
     success: bool | None = None
     cost: float | None = None
     begins: Any = None
+    each: tuple[Moment | None, ...] = ()
     calls: int = 0
     errors: int = 0
     seconds: float = field(default=0.0, compare=False)  # that it took, by the clock on the wall

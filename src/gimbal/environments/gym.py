@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -18,7 +19,8 @@ from gimbal.environments.apart import Apart
 from gimbal.environments.attributes import check_grid, split, variants
 from gimbal.environments.base import AbstractEnvironment, AbstractEnvironmentSpec, AbstractGenerated, Moment
 from gimbal.environments.goals import ACHIEVED, DESIRED, PLAIN, Goals
-from gimbal.environments.opening import BEGINS, COST, LEARNED_WORLD, SUCCESS, anew, opened, spaces_of, world_of
+from gimbal.environments.opening import AGENTS, BEGINS, COST, LEARNED_WORLD, SUCCESS, anew, opened, spaces_of, world_of
+from gimbal.environments.spaces import each, pixels, plus, uncounted
 from gimbal.ops import stable_hash
 from gimbal.records import Task
 
@@ -87,8 +89,8 @@ class Registered(AbstractEnvironmentSpec):
 
     source: str = "CartPole-v1"
 
-    def open(self) -> Environment:
-        return Environment(self.source)
+    def open(self) -> AbstractActed:
+        return resolve(f"{AGENTS}:acted_in")(self.source)
 
 
 P = TypeVar("P", bound="AbstractPlayed")
@@ -151,25 +153,59 @@ class AbstractPlayed(AbstractEnvironment):
         self._env.close()
 
 
-class Environment(AbstractPlayed):
-    """One live environment; it can be reset for any task of its source. ``interface`` says what it shows and takes. With ``drawn`` it
-    can be looked at too (``image``). With ``apart`` it is in that process, and what it answers is checked here."""
+class AbstractActed(AbstractPlayed):
+    """One that shows and takes vectors, of one agent (``Environment``) or of each of several (``Agents``)."""
 
-    def __init__(self, source: str, *, drawn: bool = False, apart: Apart | None = None) -> None:
+    agents = 0  # that act at once, each in a row of its own; 0: one row is all
+    interface: str  # what it shows and takes, in words
+    observations: int
+    actions: int
+    instant: bool
+
+    @property
+    @abstractmethod
+    def real(self) -> bool:
+        """Whether actions are vectors, not choices."""
+
+    @property
+    @abstractmethod
+    def bound(self) -> float:
+        """The largest action that it takes, in any direction; of choices 1."""
+
+    def ask_reset(self, task: Task) -> None:
+        """Where it is in a process of its own: begin to reset it, without waiting for that."""
+        return
+
+    def ask_step(self, action: Shaped[np.ndarray, "*agents A"]) -> None:
+        """The same of a step."""
+        return
+
+    def kill(self) -> None:
+        """Where it is in a process of its own: end that, in whatever call it is."""
+        return
+
+
+class Environment(AbstractActed):
+    """One live environment; it can be reset for any task of its source. ``interface`` says what it shows and takes. With ``drawn`` it
+    can be looked at too (``image``). ``of``: one that has been made already. With ``apart`` it is in that process, and what it answers
+    is checked here."""
+
+    def __init__(self, source: str, *, drawn: bool = False, of: Any = None, apart: Apart | None = None) -> None:
         import gymnasium  # late: it is an extra, and takes a while
 
         self._open = partial(opened, source, **({"render_mode": "rgb_array"} if drawn else {}))
-        self._env, self._apart, self._used = apart or self._open(), apart, False
+        made = apart if of is None else of
+        self._env, self._apart, self._used = self._open() if made is None else made, apart, False
         self._costs: bool | None = None  # whether its steps say what they cost; None before the first
         spaces, seen, acts = gymnasium.spaces, *(spaces_of(self._env, source) if apart is None else apart.spaces)
-        if (other := next(_uncounted(seen), None)) is not None:
+        if (other := next(uncounted(seen), None)) is not None:
             raise ValueError(
                 f"{source} shows {other}; numbers of a fixed count are wanted: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or "
                 "Tuple of them (register it with a wrapper that makes them)"
             )
         flat = spaces.flatten_space(seen)
         assert isinstance(flat, spaces.Box), "each of its parts is"
-        if (shown := next(_pixels(seen), None)) is not None:
+        if (shown := next(pixels(seen), None)) is not None:
             raise ValueError(
                 f"{source} shows pixels, a Box of {list(shown.shape)} from 0 to 255, and gimbal has no networks for them: register it "
                 "with a wrapper that makes features of them, or with gymnasium.wrappers.FlattenObservation if plain numbers are meant"
@@ -181,9 +217,9 @@ class Environment(AbstractPlayed):
         self._shape = seen.shape if isinstance(seen, spaces.Box) and self._flatten is not None else None
         self._bounds, self._choices, self.source, self.observations = None, None, source, flat.shape[0]
         if isinstance(acts, spaces.Discrete):
-            self.actions, self._choices, does = int(acts.n), _plus(int(acts.start)), "choices"
+            self.actions, self._choices, does = int(acts.n), plus(int(acts.start)), "choices"
         elif isinstance(acts, spaces.MultiDiscrete) and acts.nvec.prod() <= MOST_CHOICES:
-            self.actions, self._choices, does = int(acts.nvec.prod()), partial(_each, acts), "choices"
+            self.actions, self._choices, does = int(acts.nvec.prod()), partial(each, acts), "choices"
         elif isinstance(acts, spaces.Box):
             self.actions, self._bounds, does = int(np.prod(acts.shape)), (acts.low, acts.high), "real actions"
         else:
@@ -196,12 +232,10 @@ class Environment(AbstractPlayed):
 
     @property
     def real(self) -> bool:
-        """Whether actions are vectors, not choices."""
         return self._bounds is not None
 
     @property
     def bound(self) -> float:
-        """The largest action that it takes, in any direction; of choices 1."""
         return 1.0 if self._bounds is None else float(np.abs(self._bounds).max())
 
     @property
@@ -226,7 +260,7 @@ class Environment(AbstractPlayed):
         return self._shown(self._begun(task.seed), "reset")
 
     def step(self, action: Shaped[np.ndarray, " A"]) -> Moment:
-        seen, info, said = self._stepped(self._does(action))
+        seen, info, said = self._stepped(self.taken(action))
         begins = info.get(BEGINS)
         if begins is not None and not (said["terminated"] or said["truncated"]):
             raise ValueError(
@@ -236,8 +270,9 @@ class Environment(AbstractPlayed):
         begins = None if begins is None else self._shown(begins, "step")
         return Moment(observation=self._shown(seen, "step"), cost=self._cost(info), begins=begins, **said)
 
-    def _does(self, action: Shaped[np.ndarray, " A"]) -> Any:
-        """Real actions are clipped to the bounds here and nowhere else: what is recorded is what was drawn."""
+    def taken(self, action: Shaped[np.ndarray, " A"]) -> Any:
+        """The action as the environment takes it. Real ones are clipped to the bounds here and nowhere else: what is recorded is what
+        was drawn."""
         if self._choices is not None:
             return self._choices(int(action[0]))
         assert self._bounds is not None
@@ -245,17 +280,14 @@ class Environment(AbstractPlayed):
         return np.minimum(np.maximum(action.reshape(low.shape), low), high)  # np.clip takes twice as long
 
     def ask_reset(self, task: Task) -> None:
-        """Where it is apart: begin to reset it, without waiting for that."""
         if self._apart is not None:
             self._apart.ask("reset", task.seed)
 
     def ask_step(self, action: Shaped[np.ndarray, " A"]) -> None:
-        """Where it is apart: begin this step, without waiting for its end."""
         if self._apart is not None:
-            self._apart.ask("step", self._does(action))
+            self._apart.ask("step", self.taken(action))
 
     def kill(self) -> None:
-        """Where it is apart: end its process, in whatever call it is."""
         if self._apart is not None:
             self._apart.kill()
 
@@ -347,44 +379,6 @@ def _instant(env: Any) -> bool:
         kinds.append(type(env))
     own = all(kind.__module__.startswith("gymnasium.wrappers.") for kind in kinds[:-1])
     return own and kinds[-1].__module__.startswith("gymnasium.envs.classic_control.") and env.render_mode is None
-
-
-def _uncounted(space: Any, place: str = "") -> Iterator[str]:
-    """The parts of what is shown that are not numbers of a fixed count."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        for name, inner in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
-            yield from _uncounted(inner, f"{place}/{name}".removeprefix("/"))
-        return
-    try:
-        counted = space.is_np_flattenable and isinstance(spaces.flatten_space(space), spaces.Box)
-    except (
-        NotImplementedError
-    ):  # of a space that a package has made itself, and that says nothing of it (minigrid's missions)
-        counted = False
-    if not counted:
-        yield f"{space!s:.80}" + (f" as {place!r}" if place else "")
-
-
-def _pixels(space: Any) -> Iterator[Any]:
-    """The images in what is shown."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        for inner in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
-            yield from _pixels(inner)
-    elif isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) > 1 and space.high.max() == 255:
-        yield space
-
-
-def _plus(first: int) -> Callable[[int], int]:
-    return lambda choice: first + choice
-
-
-def _each(acts: Any, choice: int) -> Shaped[np.ndarray, " D"]:
-    """The combination of several choices that has this number."""
-    return acts.start + np.array(np.unravel_index(choice, acts.nvec), dtype=acts.dtype)
 
 
 def goals_of(source: str) -> Goals:

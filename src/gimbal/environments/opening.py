@@ -12,8 +12,10 @@ from typing import Any
 from gimbal.config.classes import nearest
 from gimbal.config.parts import broken, imported, resolve
 from gimbal.environments.attributes import adjust, split
+from gimbal.environments.parallel import found_parallel, is_parallel, made_parallel
 
-LEARNED_WORLD = "gimbal.environments.learned_world"  # by its name, as that file needs what this one makes
+# By their names, as these files need what this one makes.
+LEARNED_WORLD, AGENTS = "gimbal.environments.learned_world", "gimbal.environments.agents"
 # In the info of a step: whether its goal is reached, and what it cost (apart from the reward), where an environment says so; and, where
 # an episode ends, what the next one begins with, of an environment that goes on by itself.
 READ = SUCCESS, COST, BEGINS = "is_success", "cost", "begins"
@@ -32,7 +34,9 @@ def anew(env: Any, again: Callable[[], Any]) -> Any:
 def opened(source: str, **settings: Any) -> Any:
     """The environment of this name, or of a user's class, with the attributes that the name sets; it is made with these settings."""
     plain, values = split(source)
-    env = _made(plain, settings)
+    env = made(plain, settings, values)
+    if is_parallel(env):
+        return resolve(f"{AGENTS}:together")(source, env)
     adjust(env, values, source)
     return env
 
@@ -45,17 +49,20 @@ def world_of(source: str) -> tuple[str, str] | None:
     return (str(saved), name) if there else None
 
 
-def _made(source: str, settings: Mapping[str, Any]) -> Any:
-    """The environment of this name, or of a user's class: what a module of his registers as it is imported has a name too."""
+def made(source: str, settings: Mapping[str, Any], values: Mapping[str, float]) -> Any:
+    """The environment of this name, or of a user's class: what a module of his registers as it is imported has a name too. ``values``
+    are settings of one of several agents."""
     import gymnasium
 
-    if (found := world_of(source)) is not None:
-        return resolve(f"{LEARNED_WORLD}:LearnedWorld")(*found)
+    if (world := world_of(source)) is not None:
+        return resolve(f"{LEARNED_WORLD}:LearnedWorld")(*world)
     place, _, name = source.rpartition(":")
     if "/" in place and not place.endswith(".py"):
         raise ValueError(
             f"{source}: there is no directory {place}, in which a run saved a world (a file of yours is file.py:Class)"
         )
+    if not place and name not in gymnasium.registry and (of_agents := found_parallel(name)) is not None:
+        return made_parallel(of_agents, source, settings, values)
     there = vars(imported(place, source)) if place else {}
     own = there.get(name)
     known = (key for key in gymnasium.registry if key == name or key.startswith(f"{name}-v"))
@@ -72,17 +79,21 @@ def _made(source: str, settings: Mapping[str, Any]) -> Any:
                 raise ValueError(f"gymnasium does not make {source!r}: {why}") from error
             raise ValueError(
                 f"gymnasium does not make {source!r}: {why}{nearest(name, gymnasium.registry)} (one of your own is file.py:Class, "
-                "without a version, or module:Name-v0, which the module registers)"
+                "without a version, or module:Name-v0, which the module registers; one of PettingZoo is its module, as in "
+                "mpe2.simple_spread_v3)"
             ) from error
     try:
-        made = own(**settings)
+        found = own(**settings)
     except Exception as error:  # whatever a user's class raises, told with the line of his file
         raise broken(source, error) from error
-    if not isinstance(made, gymnasium.Env):
+    if is_parallel(found):
+        return made_parallel(own, source, settings, values) if values else found
+    if not isinstance(found, gymnasium.Env):
         raise ValueError(
-            f"{source} makes a {type(made).__name__}; a gymnasium.Env is wanted, with observation_space, action_space, reset and step"
+            f"{source} makes a {type(found).__name__}; a gymnasium.Env is wanted, with observation_space, action_space, reset and "
+            "step, or a pettingzoo.ParallelEnv"
         )
-    return made
+    return found
 
 
 def spaces_of(env: Any, source: str) -> tuple[Any, Any]:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 
 def correlated(
-    white_SA: Float[Tensor, "S A"], before_A: Float[Tensor, " A"] | None, correlation: float
-) -> Float[Tensor, "S A"]:
+    white_SA: Float[Tensor, "S *agents A"], before_A: Float[Tensor, "*agents A"] | None, correlation: float
+) -> Float[Tensor, "S *agents A"]:
     """The stationary Ornstein-Uhlenbeck process at whole steps, from white noise e; ``before_A`` is its last value, None at its start.
 
         x_t = c x_(t-1) + sqrt(1 - c^2) e_t,   x_0 = e_0,   c = ``correlation``

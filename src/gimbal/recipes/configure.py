@@ -16,7 +16,7 @@ from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.environments.base import AbstractTasks
 from gimbal.environments.dataset import Dataset, Rows
 from gimbal.environments.forms import short
-from gimbal.environments.gym import Environment, Gymnasium
+from gimbal.environments.gym import Gymnasium, Registered
 from gimbal.environments.minari import Minari
 from gimbal.environments.mixture import Mixed
 from gimbal.environments.reasoning import ReasoningGym
@@ -313,7 +313,7 @@ def _fitted(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -
             f"{vars(run.tasks)['dataset']} does not name its environment, so its sizes and its evaluation are unknown: put "
             "env_spec into its metadata.json"
         )
-    world = Environment(run.tasks.source)
+    world = Registered(source=run.tasks.source).open()
     acts = run.policy.family
     real = acts.densities or "bound" in vars(run.policy)  # of choices among plans there are no densities
     if acts.sampling is StepSampling and real != world.real:

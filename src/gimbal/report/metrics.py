@@ -225,7 +225,8 @@ def order_metrics(groups: Sequence[Group], batch: TrainBatch) -> dict[str, float
     mask_NS, advantage_NS = batch.mask_NS, batch.column("advantage_NS", order_metrics)
     counted_N = mask_NS.any(-1)
     group_N = torch.tensor([place for place, group in enumerate(groups) for _ in group.rows])
-    score_N = torch.tensor([episode.earned for group in groups for episode in group.episodes for _ in episode.rows])
+    both = [(episode, row) for group in groups for episode in group.episodes for row in episode.rows]
+    score_N = torch.tensor([row.earned if episode.apart else episode.earned for episode, row in both])
     if len(score_N) != batch.shape[0]:
         return {}  # rows were split or joined and are no longer rollouts
     if bool((group_N.bincount() == 1).all()):

@@ -13,7 +13,7 @@ import torch
 
 from gimbal.dataflow.packing import pack
 from gimbal.engines.base import AbstractEngine, Needed, Request, drained
-from gimbal.engines.episodes import COST, SUCCESS
+from gimbal.engines.live_episode import COST, SUCCESS
 from gimbal.environments.base import AbstractTasks
 from gimbal.learning.base import AbstractLearner, AbstractTrained, OfPolicy
 from gimbal.learning.learner import Learner
@@ -284,14 +284,14 @@ def evaluate(
 
 def _kept(
     groups: Mapping[int, Group], rewards: Sequence[AbstractReward], weights: Sequence[float], failed: Counter[str]
-) -> dict[int, Sequence[Rollout]]:
-    """The rollouts of each group that have a score; ``failed`` counts the others."""
+) -> dict[int, Sequence[Episode]]:
+    """The episodes of each group that have a score; ``failed`` counts the others."""
     compared = any(isinstance(reward, Function) and reward.of_groups for reward in rewards)
-    kept: dict[int, Sequence[Rollout]] = {}
+    kept: dict[int, Sequence[Episode]] = {}
     for index, group in groups.items():
         lost = Counter[str]()
         outcome = score(group, rewards, lost, weights)
-        kept[index] = outcome.rollouts if isinstance(outcome, Group) else ()
+        kept[index] = outcome.episodes if isinstance(outcome, Group) else ()
         if compared and index % 2:  # a greedy answer has none beside it to be compared with, which is no failure
             del lost[UNSCORED]
         failed.update(lost)
@@ -342,9 +342,9 @@ def _shares(arrived: Mapping[int, Sequence[Episode]]) -> dict[str, float]:
     return {name: float(np.mean(found)) for name, found in shares.items() if found}
 
 
-def _answer(rollout: Rollout, rewards: Sequence[AbstractReward]) -> str | None:
+def _answer(episode: Episode, rewards: Sequence[AbstractReward]) -> str | None:
     """Its answer, by the first reward that can extract one."""
-    return next((found for reward in rewards if (found := reward.answer(rollout.text)) is not None), None)
+    return next((found for reward in rewards if (found := reward.answer(episode.text)) is not None), None)
 
 
 def voted(ballots: Sequence[Sequence[tuple[str | None, bool]]], ks: Sequence[int]) -> dict[int, float]:
