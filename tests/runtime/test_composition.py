@@ -684,7 +684,7 @@ def test_a_flow_that_nobody_trained_is_advised_against(tmp_path):
 def test_teachers_are_named_and_not_trained():
     named = replace(TAUGHT, reference=replace(TAUGHT.reference, teachers={"runs/light/model": 0.5}))
     (said,) = set(check(TAUGHT)) - set(check(named))
-    assert "reference.teachers='{runs/light/model: 0.5, runs/heavy/model: 2}'" in said
+    assert '''reference.teachers="{'runs/light/model':0.5,'runs/heavy/model':2}"''' in said
     with pytest.raises(ValueError, match="Teachers are asked and not trained: set reference=Teachers"):
         check(TEACHING)
 

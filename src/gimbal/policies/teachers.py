@@ -101,7 +101,7 @@ class Teachers(AbstractPolicySpec):
         if not self.teachers:
             yield Advice(
                 "reference.teachers names no policies, so that one which learned nothing teaches: train one in each variant, and name "
-                "their directories with what each is told, as reference.teachers='{runs/light/model: 0.5, runs/heavy/model: 2}'",
+                "their directories with what each is told, as reference.teachers=\"{'runs/light/model':0.5,'runs/heavy/model':2}\"",
                 always=True,
             )
 

@@ -21,9 +21,9 @@ MASSES = (0.5, 1.0, 2.0)
 def intermimic() -> Run:
     """A student of several teachers on its own states, then PPO once its critic is ready (InterMimic, arXiv:2502.20390).
 
-    On pendulums of three masses; a teacher of each is one trained there, as by `gimbal train sac
-    tasks.environment=Pendulum-v1@m=0.5`: `reference.teachers='{runs/light/model: 0.5, ...}'`. Two gates (`Ready`) open together: one
-    brings PPO in (`shaping.1.factor`), the other lets imitation fade (`regularisers.1.coef`).
+    On pendulums of three masses. `reference.teachers` names a policy of each, trained there, as by `gimbal train sac
+    tasks.environment=Pendulum-v1@m=0.5`. Two gates (`Ready`) open together: one brings PPO in (`shaping.1.factor`), the other lets
+    imitation fade (`regularisers.1.coef`).
 
     Ours: the critic learns from the first step on, and the student alone acts. Not shown here: the teachers' rewards for imperfect
     motion capture, and bodies that meet objects.
