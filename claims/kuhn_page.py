@@ -17,7 +17,6 @@ BARS: Mapping[str, float] = {
     "small": 1.0,
     "wide": 1.0,
     "slow": 1.0,
-    "again": 0.1,
 }  # most NashConv of each arm
 SECONDS = 300.0  # of the processor
 
