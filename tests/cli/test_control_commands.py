@@ -314,7 +314,7 @@ SAID = {  # by what is wrong with an environment: how a run that it ends says so
     "shape": "step returned an observation of shape [3]; its observation_space is Box(-10.0, 10.0, (2,), float32)",
     "old": "step returned 4 values; it must return (observation, reward, terminated, truncated, info)",
     "raises": "raised RuntimeError: out of paint (envs.py, line ",
-    "reset": "reset returned an ndarray of shape [2]; it must return (observation, info)",
+    "reset": "reset returned a ndarray of shape [2]; it must return (observation, info)",
     "start": "reset returned an observation with nan; all its numbers must be finite",
 }
 

@@ -154,7 +154,7 @@ def of_own(monkeypatch, answer):
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (lambda plan: plan[:3], r"an ndarray of shape \[3\]"),
+        (lambda plan: plan[:3], r"a ndarray of shape \[3\]"),
         (lambda plan: plan * np.nan, "a plan with nan or inf"),
         (lambda plan: None, "None"),
         (lambda plan: "fast", "'fast'"),
