@@ -39,10 +39,10 @@ class ValueLoss(AbstractObjective):
             )
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
-        new_NS, target_NS = batch.column("new_value_NS", self), batch.column("target_NS", self)
+        new_NS, old_NS = batch.column("new_value_NS", self), batch.column("value_NS", self)
+        target_NS = batch.column("target_NS", self)
         error_NS = (new_NS - target_NS).square()
         if self.clip < math.inf:
-            old_NS = batch.column("value_NS", self)
             clipped_NS = old_NS + (new_NS - old_NS).clamp(-self.clip, self.clip)
             error_NS = torch.maximum(error_NS, (clipped_NS - target_NS).square())
         loss_NS = 0.5 * error_NS
