@@ -157,7 +157,7 @@ class Agents(AbstractActed):
                 )
 
 
-class Together(gymnasium.Env):
+class AllAgents(gymnasium.Env):
     """All agents as one: what they see, one after another, and what they do, in one action. It earns what they earn in all."""
 
     def __init__(self, agents: Agents) -> None:
@@ -205,14 +205,14 @@ def acted_in(source: str) -> AbstractActed:
     return Environment(source, of=env)
 
 
-def together(source: str, env: Any) -> Together:
+def together(source: str, env: Any) -> AllAgents:
     """All of its agents as one, where its name says so."""
     if not split(source)[1].get(TOGETHER):
         raise ValueError(
             f"{source} is of several agents, each in a row of its own, and here one decision is taken for all of them: name it with "
             f"{TOGETHER}=1 behind its @, as in mpe2.simple_spread_v3@{TOGETHER}=1, in training too"
         )
-    return Together(Agents(source, env))
+    return AllAgents(Agents(source, env))
 
 
 def _kind(name: str) -> str:
