@@ -87,3 +87,14 @@ def test_calls_are_read_by_a_person():
     )
     strange = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}, 7]}
     assert Task(id="t", columns={"messages": [strange]}).asked == "assistant: f({}) 7()"
+
+
+@pytest.mark.parametrize("calls", ["add", [{"function": {"arguments": {}}}], [7], {"name": "add"}])
+def test_calls_that_name_no_function_are_refused_as_the_row_is_read(calls):
+    """A template would fail on them where their batch comes, in the middle of a run."""
+    for row in (
+        {"messages": [USER, {**FOUR, "tool_calls": calls}]},
+        {"prompt": "a", "completion": [{**FOUR, "tool_calls": calls}]},
+    ):
+        with pytest.raises(ValueError, match="a list of objects is wanted, each with a function that has a name"):
+            task(row)

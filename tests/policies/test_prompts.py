@@ -124,6 +124,7 @@ SAID = {
     "content": "",
     "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": ADD}}],
 }
+TWICE = {**SAID, "tool_calls": [*SAID["tool_calls"], {"function": {"name": "look", "arguments": {"at": 1}}}]}
 WRITES = (
     "{% for message in messages %}{{ message.role + ':' + message.content }}"
     "{% for call in message.tool_calls or [] %}{{ call.function.name + ' ' + call.function.arguments | tojson }}{% endfor %}"
@@ -164,6 +165,17 @@ def test_a_call_is_learned_as_the_model_would_write_it(policy):
             "does not read tool_calls, and the answer of task t has it: write the answer",
         ),
         (WRITES, {**SAID, "thinking": "hm"}, "does not read thinking, and the answer of task t has it"),
+        (WRITES.replace("call.function.arguments", "{}"), SAID, "does not read the arguments of call 1 of tool_calls"),
+        (
+            WRITES.replace("message.tool_calls or []", "(message.tool_calls or [])[:1]"),
+            TWICE,
+            "does not read call 2 of tool_calls",
+        ),
+        (
+            WRITES.replace("message.content", "(message.content if not message.tool_calls else '')"),
+            {**SAID, "content": "I add."},
+            "does not read content beside calls or thoughts",
+        ),
         (
             WRITES.replace("'assistant:'", "'model:'"),
             SAID,

@@ -5,6 +5,7 @@ import shutil
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -195,6 +196,16 @@ def test_characters_that_the_vocabulary_lacks_are_told_once(where):
         f"2 of 3 rows that were looked at have characters that this model's vocabulary lacks ({letter!r}); it reads each as <unk>"
     )
     assert not unspelt([plain])
+
+
+def test_a_vocabulary_without_a_token_for_the_unknown_leaves_letters_out():
+    found = Unread(SPELLER)
+    found._tokenizer = SimpleNamespace(
+        unk_token_id=None, unk_token=None, encode=lambda text, **how: [7] * (text != "é")
+    )
+    found.look(Rows(rows=[{"prompt": "1 + 2 =\n", "completion": "é"}])[0])
+    (told,) = found.sentence()
+    assert "lacks ('é'); it leaves them out: replace them" in told
 
 
 def test_of_many_characters_some_are_named():

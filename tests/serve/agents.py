@@ -95,6 +95,11 @@ def huge(base_url, task):
     return 1e300
 
 
+def quoted(base_url, task):
+    chat(base_url, [{"role": "user", "content": "a"}])
+    return "1.0"
+
+
 def wordy(base_url, task):
     chat(base_url, [{"role": "user", "content": "a"}])
     return "ok"

@@ -99,6 +99,8 @@ def test_no_answer_and_no_score_are_no_rewards_either(policy):
     (unscored,) = episodes(policy, "unscored", [{}])
     assert isinstance(unscored, Episode) and unscored.score is None  # for the run's rewards
     (wordy,) = episodes(policy, "wordy", [{}])
+    (quoted,) = episodes(policy, "quoted", [{}])
+    assert quoted.reason == "no_score", "a text is no number, whatever it says"
     assert wordy.reason == "no_score" and "wordy ended with 'ok'; return a finite number" in wordy.said
 
 

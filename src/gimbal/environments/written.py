@@ -21,6 +21,8 @@ def written(row: Mapping[str, Any], prompt: str, where: str) -> Mapping[str, Any
       prompt of a row that has none.
     """
     row = {key: _complete(value) if key in (prompt, *CHATS) else value for key, value in row.items()}
+    for key in CHATS:
+        _called(row.get(key), f"{where}: {key}")
     there = at(row, prompt) is not MISSING
     if not there and prompt != "prompt":  # a column that the user named is not replaced
         return row
@@ -69,6 +71,20 @@ def _said(value: Any, length: int | None = None) -> str | Mapping[str, Any] | No
     if last["role"] != "assistant" or not isinstance(content, str | None if more else str):
         return None
     return {"role": "assistant", "content": content or "", **more} if more else content
+
+
+def _called(chat: Any, where: str) -> None:
+    """ValueError unless each call in these messages names its function: a template would fail on it in the middle of a run."""
+    for message in chat if isinstance(chat, list | tuple) else ():
+        calls = message.get("tool_calls") if isinstance(message, Mapping) else None
+        whole = isinstance(calls, list | tuple) and all(isinstance(call, Mapping) for call in calls)
+        functions = [call.get("function") or call for call in calls] if calls and whole else []
+        if calls and not (
+            whole and all(isinstance(f, Mapping) and f.get("name") and isinstance(f["name"], str) for f in functions)
+        ):
+            raise ValueError(
+                f"{where} has the tool_calls {calls!r:.60}; a list of objects is wanted, each with a function that has a name"
+            )
 
 
 def _joined(content: Any) -> Any:

@@ -77,13 +77,13 @@ def answered(
         text = whole(said)
     except Exception as error:  # a template may raise anything
         raise ValueError(f"the model's chat template refuses {told}: {error}; {way}") from error
-    for key in BESIDE:
+    for what, less in _less(said):
         other = None
         with suppress(Exception):  # one that cannot do without it, whatever it raises, reads it
-            other = whole({name: value for name, value in said.items() if name != key})
-        if key in said and other == text:
+            other = whole(less)
+        if other == text:
             raise ValueError(
-                f"the model's chat template does not read {key}, and {told} has it: {way}, or leave it out"
+                f"the model's chat template does not read {what}, and {told} has it: {way}, or leave it out"
             )
     if not text.startswith(before):
         raise ValueError(
@@ -97,6 +97,25 @@ def answered(
             f"the model's chat template writes {more!r:.60} behind the end of {told}, which is not learned: {way}"
         )
     return ids[:place], next(iter(ids[place : place + 1]), None)
+
+
+def _less(said: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each part of an assistant's message by name, and the message without it: a template has to write all of them."""
+    for key in BESIDE:
+        if key in said:
+            yield key, {name: value for name, value in said.items() if name != key}
+    if str(said.get("content") or "").strip():
+        yield "content beside calls or thoughts", {**said, "content": ""}
+    calls = list(said.get("tool_calls") or ())
+    for place, call in enumerate(calls):
+        function = call.get("function") or call
+        if len(calls) > 1:
+            yield f"call {place + 1} of tool_calls", {**said, "tool_calls": calls[:place] + calls[place + 1 :]}
+        if function.get("arguments"):
+            bare = {**function, "arguments": {}}
+            one = {**call, "function": bare} if "function" in call else bare
+            fewer = {**said, "tool_calls": [*calls[:place], one, *calls[place + 1 :]]}
+            yield f"the arguments of call {place + 1} of tool_calls", fewer
 
 
 def _beside(said: Mapping[str, Any]) -> str:

@@ -218,9 +218,11 @@ def _nothing_learned(record: Record) -> Sign:
         told.append(f"held-out {named(record.learned.name)} went from {record.learned}")
     if record.reward is not None:
         told.append(f"{_scored(record)} in training went from {record.reward}")
+    unknown = record.learned is not None and record.learned.error is None
+    chance = "no change that is sure: how noisy this figure is, is not known" if unknown else "no change beyond chance"
     return Sign(
         name="nothing learned",
-        evidence=", ".join(told) + ": no change beyond chance",
+        evidence=f"{', '.join(told)}: {chance}",
         experiment=record.again(record.rate(3.0)),
     )
 

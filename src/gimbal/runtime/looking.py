@@ -78,8 +78,7 @@ class Unread:
     """Counts the rows with characters that a policy's vocabulary lacks: in their prompt or messages, or in what is imitated."""
 
     def __init__(self, policy: AbstractPolicy | None) -> None:
-        tokenizer: Any = policy.tokenizer if isinstance(policy, TokenPolicy) else None
-        self._tokenizer: Any = tokenizer if tokenizer is not None and tokenizer.unk_token_id is not None else None
+        self._tokenizer: Any = policy.tokenizer if isinstance(policy, TokenPolicy) else None
         self._known: dict[str, bool] = {}
         self.rows, self.hit, self.found = 0, 0, set[str]()
 
@@ -92,8 +91,13 @@ class Unread:
     def _knows(self, letter: str) -> bool:
         if letter not in self._known:
             ids = self._tokenizer.encode(letter, add_special_tokens=False)
-            self._known[letter] = self._tokenizer.unk_token_id not in ids
+            self._known[letter] = bool(ids) and self._tokenizer.unk_token_id not in ids
         return self._known[letter]
+
+    @property
+    def _instead(self) -> str:
+        unknown = self._tokenizer.unk_token
+        return f"it reads each as {unknown}, and learns to write that in its place" if unknown else "it leaves them out"
 
     def sentence(self) -> Iterator[str]:
         if self._tokenizer is not None and self.found:
@@ -101,8 +105,8 @@ class Unread:
             more = f" and {len(some) - MOST_SHOWN} more" if len(some) > MOST_SHOWN else ""
             yield (
                 f"{self.hit:,} of {self.rows:,} rows that were looked at have characters that this model's vocabulary lacks "
-                f"({' '.join(map(repr, some[:MOST_SHOWN]))}{more}); it reads each as {self._tokenizer.unk_token}, and learns to write "
-                "that in its place: replace them in the data, or take a model that has them"
+                f"({' '.join(map(repr, some[:MOST_SHOWN]))}{more}); {self._instead}: replace them in the data, or take a model that "
+                "has them"
             )
 
 

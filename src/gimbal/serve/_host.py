@@ -192,6 +192,8 @@ class Starter:
 def _given(score: Any) -> dict[str, Any]:
     """The score that a function returned; one that is no number is NaN, with what it is: the agent did not fail."""
     try:
+        if isinstance(score, str | bytes):
+            raise TypeError("a text is no number, whatever it says")
         return {"score": None if score is None else float(score), "error": ""}
     except Exception:  # whatever the object of a user raises
         return {"score": math.nan, "error": "", "returned": told(score)}
