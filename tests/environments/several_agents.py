@@ -85,6 +85,33 @@ class Joins(Walks):
         return answer
 
 
+class Lingers(Walks):
+    """Those that have ended are still among its agents."""
+
+    def step(self, actions):
+        self.agents = list(actions)
+        answer = super().step(actions)
+        self.agents = list(self.possible_agents)
+        return answer
+
+
+class Nobody(Walks):
+    def reset(self, seed=None, options=None):
+        super().reset(seed)
+        self.agents = []
+        return {}, {}
+
+
+class Numbered(Walks):
+    LAST: ClassVar = {0: 2, 1: 4}
+    possible_agents: ClassVar = list(LAST)
+
+
+class Nameless(Walks):
+    LAST: ClassVar = {}
+    possible_agents: ClassVar = []
+
+
 class Silent(Walks):
     """Says nothing of one agent's rewards."""
 

@@ -106,6 +106,8 @@ def test_together_they_are_one_environment_that_earns_what_all_earn():
     [
         ("Choosers", r"different choices \(walker_0: 3 choices, walker_1: 5 choices.*set together=1 behind its @"),
         ("Walks@m=2", r"raises TypeError"),
+        ("Numbered", r"has possible_agents=\[0, 1\]; the names of its agents are wanted, as different texts"),
+        ("Nameless", r"has possible_agents=\[\]; the names"),
     ],
 )
 def test_what_one_policy_cannot_share_is_refused_with_the_way_out(name, said):
@@ -125,6 +127,21 @@ def test_an_environment_that_breaks_the_convention_is_named(name, said):
     world.reset(Task(id="x"), 0)
     with pytest.raises(ValueError, match=said):
         world.step(np.zeros((3, 1), int))
+
+
+def test_a_reset_without_an_agent_is_told():
+    with pytest.raises(ValueError, match="reset begins without an agent; at least one"):
+        live("Nobody").reset(Task(id="x"), 0)
+
+
+def test_an_agent_that_has_ended_may_still_be_named():
+    world, plain = live("Lingers"), live("Walks")
+    for one in (world, plain):
+        one.reset(Task(id="x"), 0)
+    for _ in range(4):
+        lingering, ended = (one.step(np.zeros((3, 1), int)) for one in (world, plain))
+        assert [one and one.reward for one in lingering.each] == [one and one.reward for one in ended.each]
+    assert lingering.ended and ended.ended
 
 
 @pytest.mark.parametrize("use", [opened, Environment, goals_of])

@@ -70,7 +70,7 @@ def test_teachers_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(ValueError, match="has 3 observations and 1 actions, and the student 4 and 2"):
         replace(spec, actions=2).load()
     with pytest.raises(ValueError, match="a teacher sees the first observations of the student's"):
-        replace(spec, observations=2).load()
+        replace(spec, observations=2, tells=1).load()
     with pytest.raises(ValueError, match=r"a name in reference\.teachers must be a directory"):
         replace(spec, teachers={"nowhere": 1.0}).load()
     student = Gaussian(observations=4, actions=1).load(0)
@@ -101,6 +101,13 @@ def test_the_distance_is_its_equation_and_pulls_to_the_reference():
     (gradient,) = torch.autograd.grad(loss(mean), mean)
     torch.testing.assert_close(gradient[0], 0.6 * (mean - reference)[0].detach())
     assert not gradient[1, 2].any()
+
+
+def test_a_place_that_is_not_there_and_teachers_told_apart_by_nothing_are_refused():
+    with pytest.raises(ValueError, match="tells=7, the place of a number among 4 observations: 0 to 3"):
+        Teachers(observations=4, actions=1, tells=7)
+    with pytest.raises(ValueError, match="two of them have one value"):
+        Teachers(observations=4, actions=1, teachers={"a": 2.0, "b": 2.0})
 
 
 def test_at_the_reference_and_without_a_coefficient_it_is_0():

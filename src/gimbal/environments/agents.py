@@ -51,10 +51,15 @@ class Agents(AbstractActed):
     def __init__(self, source: str, env: Any) -> None:
         self.source, self._env = source, env
         self.names: tuple[str, ...] = tuple(env.possible_agents)
+        if not self.names or len(set(self.names)) < len(self.names) or not all(isinstance(n, str) for n in self.names):
+            raise ValueError(
+                f"{source} has possible_agents={told(env.possible_agents)}; the names of its agents are wanted, as different texts "
+                "(a_0, a_1)"
+            )
         self.agents = len(self.names)
         self.views = {name: View(env.observation_space(name), env.action_space(name)) for name in self.names}
         self.heads = {name: Environment(f"{source} ({name})", of=view) for name, view in self.views.items()}
-        self._going: frozenset[str] = frozenset()
+        self._going = self._begun_with = frozenset[str]()
         kinds = list(dict.fromkeys(map(_kind, self.names)))
         marks = np.eye(len(kinds), dtype=np.float32) if len(kinds) > 1 else np.zeros((1, 0), np.float32)
         self._mark = {name: marks[kinds.index(_kind(name))] for name in self.names}
@@ -89,7 +94,9 @@ class Agents(AbstractActed):
 
     def reset(self, task: Task, seed: int) -> Float[np.ndarray, "N O"]:
         seen = self._begun(task.seed)
-        self._going = frozenset(self._env.agents)
+        self._going = self._begun_with = frozenset(self._env.agents)
+        if not self._going:
+            raise ValueError(f"{self.source}.reset begins without an agent; at least one has to be in its agents")
         self._by_agent("reset", observations=seen)
         shown_NO = np.zeros((self.agents, self.observations), np.float32)
         for place, name in enumerate(self.names):
@@ -110,7 +117,7 @@ class Agents(AbstractActed):
             )
         seen, paid, ended, cut, infos = answer
         self._by_agent("step", observations=seen, rewards=paid, terminations=ended, truncations=cut)
-        if joined := set(self._env.agents) - self._going:
+        if joined := set(self._env.agents) - self._begun_with:  # one that has ended may still be named there
             raise ValueError(
                 f"{self.source}.step let {min(joined)} join; only agents that are there from the reset on are supported: let it be "
                 "there, and see zeros until then"

@@ -94,6 +94,18 @@ class Teachers(AbstractPolicySpec):
     teachers: Mapping[str, float] = field(default_factory=dict)
     tells: int = -1
 
+    def __post_init__(self) -> None:
+        if not -self.observations <= self.tells < self.observations:
+            raise ValueError(
+                f"Teachers has tells={self.tells}, the place of a number among {self.observations} observations: 0 to "
+                f"{self.observations - 1}, or from the end -1 to -{self.observations}"
+            )
+        if len(set(self.teachers.values())) < len(self.teachers):
+            raise ValueError(
+                f"Teachers has {dict(self.teachers)}: two of them have one value, so that only the first would be asked; give each the "
+                "number that its own variant shows"
+            )
+
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)
         if whole.run.policy is self:
