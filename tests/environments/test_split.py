@@ -46,10 +46,10 @@ def test_tasks_that_ask_the_same_as_held_out_ones_are_counted():
     assert parted(rows(range(48)), 0.1)[0].left_out() == ""
     with pytest.raises(
         ValueError,
-        match="none to train on: they ask 5 different questions, each of which is among the 24 held-out tasks",
+        match="none to train on: they ask 5 different questions, each of which is among the 24 tasks drawn to be held out",
     ):
         len(parted(rows([n % 5 for n in range(48)]), 0.5)[0])
-    with pytest.raises(ValueError, match="they ask 1 different question, which is among the 1 held-out"):
+    with pytest.raises(ValueError, match="they ask 1 different question, which is among the 1 tasks drawn"):
         len(parted(rows([0] * 8), 0.1)[0])
 
 

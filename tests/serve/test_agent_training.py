@@ -77,6 +77,14 @@ def test_an_agent_that_asks_for_a_column_that_is_not_there_is_told_which_are(tmp
         train(tmp_path, rows=rows, steps=2, max_staleness=0, tasks=rows, max_empty_batches=1)
 
 
+def test_missing_scores_end_a_run_that_has_no_reward_and_train_nothing(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"unscored ended with no score; return a finite number.*reward=FILE\.py:FUNCTION"
+    ):
+        train(tmp_path, "unscored", steps=2, max_staleness=0, max_empty_batches=1)
+    assert train(tmp_path, "unscored", steps=1, max_staleness=0, reward="ExactAnswer()").summary.steps == 1
+
+
 def test_delivery_is_proved_at_the_address(tmp_path, monkeypatch):
     """Something else that answers there, with a version of its own, ends the run before it draws anything."""
     said = live.Said

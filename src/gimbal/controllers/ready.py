@@ -14,8 +14,8 @@ class Ready(AbstractController):
     the critic explains what comes, so that a policy gradient does not begin with advantages that are noise (InterMimic,
     arXiv:2502.20390).
 
-    m <- keep m + (1 - keep) signal, the first m being the first signal. Once m >= bar after ``checks`` steps on end it has opened, for
-    good; u steps later value = closed + (opened - closed) min(1, u / steps), which is ``closed`` until then.
+    m <- keep m + (1 - keep) signal, the first m being the first signal. Once m >= bar after ``checks`` steps in a row it has opened,
+    for good; u steps later value = closed + (opened - closed) min(1, u / steps), which is ``closed`` until then.
 
     - ``bar`` = -inf and ``checks`` = 1: ``Linear``, from the first step on.
     - ``steps`` = 0: ``opened`` at once, when it opens.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -43,7 +43,7 @@ class Split(AbstractTasks):
         return self.tasks.sources
 
     def questions(self) -> np.ndarray:
-        return self.tasks.questions()[self._places]
+        return self._asked[self._places]
 
     def __len__(self) -> int:
         return len(self._places)
@@ -53,24 +53,32 @@ class Split(AbstractTasks):
 
     def left_out(self) -> str:
         """How many tasks are on neither side, because they ask the same as a held-out one; "" if there are none."""
-        size, held = len(self.tasks), len(replace(self, side="held_out"))
-        trained = len(replace(self, side="train"))
+        size, (trained, held) = len(self.tasks), map(len, self._sides)
         if size == held + trained:
             return ""
         return (
             f"{size - held - trained:,} of {size:,} tasks are left out, because they ask the same as a held-out one (there are "
-            f"{len(np.unique(self.tasks.questions())):,} different questions): {trained:,} are trained on and {held:,} held out; a "
+            f"{len(np.unique(self._asked)):,} different questions): {trained:,} are trained on and {held:,} held out; a "
             "file of other tasks, held_out=FILE, leaves none out"
         )
 
-    @cached_property
+    @property
     def _places(self) -> np.ndarray:
+        return self._sides[self.side == "held_out"]
+
+    @cached_property
+    def _asked(self) -> np.ndarray:
+        return self.tasks.questions()  # reads every row
+
+    @cached_property
+    def _sides(self) -> tuple[np.ndarray, np.ndarray]:
+        """The places of what is trained on, and of what is held out."""
         size = len(self.tasks)
         count = int(self.held_out) if self.held_out >= 1 else max(1, round(self.held_out * size))
         order = philox(self.seed, "held out").permutation(size)
         held = np.zeros(size, bool)
         held[order[: min(count, size)]] = True
-        asked = self.tasks.questions()
+        asked = self._asked
         rest = ~np.isin(asked, asked[held])
         if not rest.any():
             told = f"held_out={self.held_out:g} of {size:,} tasks leaves none to train on"
@@ -78,13 +86,11 @@ class Split(AbstractTasks):
                 raise ValueError(f"{told}; lower it")
             many = "question, which is" if (n := len(np.unique(asked))) == 1 else "questions, each of which is"
             raise ValueError(
-                f"{told}: they ask {n:,} different {many} among the {count:,} held-out tasks, and a task that asks the same as a "
-                "held-out one is not trained on: lower it, or hold out a file of other tasks, held_out=FILE"
+                f"{told}: they ask {n:,} different {many} among the {count:,} tasks drawn to be held out, and a task that asks the "
+                "same as a held-out one is not trained on: lower it, or hold out a file of other tasks, held_out=FILE"
             )
-        if self.side == "train":
-            return np.flatnonzero(rest)
         _, first = np.unique(asked[held], return_index=True)
-        return np.flatnonzero(held)[np.sort(first)]
+        return np.flatnonzero(rest), np.flatnonzero(held)[np.sort(first)]
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         for other in whole.all(Split):
