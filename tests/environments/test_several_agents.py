@@ -11,6 +11,7 @@ import several_agents
 
 from gimbal import recipes
 from gimbal.config.parts import Text
+from gimbal.environments.apart import Apart
 from gimbal.environments.conformance import Conformance
 from gimbal.environments.gym import Environment, Gymnasium, Registered, goals_of, opened
 from gimbal.records import Task
@@ -195,3 +196,19 @@ def test_it_does_the_same_again_and_in_a_copy(name, earned):
     acts = np.ones((world.agents, world.actions if world.real else 1), np.float32) if world.agents else np.ones(1)
     policies = {"oracle": lambda task, seen: acts, "null": lambda task, seen: 0 * acts}
     Conformance(spec=spec, tasks=[Task(id="x", seed=5)], best=earned, worst=earned, **policies).check()
+
+
+def test_in_a_process_of_its_own_all_are_one_agent():
+    """A row of each agent is for the run's own process."""
+    apart = Apart(f"{OWN}:Walks")
+    with pytest.raises(ValueError, match=r"is of several agents.*together=1 behind its @"):
+        Environment(f"{OWN}:Walks", apart=apart)
+    name = f"{OWN}:Walks@together=1"
+    here, there = Environment(name), Environment(name, apart=Apart(name))
+    try:
+        assert here.interface == there.interface
+        assert here.reset(Task(id="x", seed=3), 0).tolist() == there.reset(Task(id="x", seed=3), 0).tolist()
+        one, other = (world.step(np.array([5])) for world in (here, there))
+        assert (one.observation.tolist(), one.reward) == (other.observation.tolist(), other.reward)
+    finally:
+        there.close()
