@@ -44,9 +44,12 @@ def packed(place):
         for path in closure([python, *modules, *filter(None, map(shutil.which, COMMANDS))]):
             if not Path(path).is_relative_to(library):
                 archive.add(os.path.realpath(path), path)
-        for name in ("usr/bin/python3", "bin/python3"):
+        links = {"usr/bin/python3": str(python), "bin/python3": str(python)}
+        # /bin is a link to usr/bin here, and a directory there: the battery's daemon is /bin/sleep.
+        links |= {found[5:]: found for name in COMMANDS if (found := shutil.which(name) or "").startswith("/usr/bin/")}
+        for name, target in links.items():
             link = tarfile.TarInfo(name)
-            link.type, link.linkname = tarfile.SYMTYPE, str(python)
+            link.type, link.linkname = tarfile.SYMTYPE, target
             archive.addfile(link)
     return place
 
