@@ -1,14 +1,15 @@
 """Learned worlds: how few real steps a planner in one needs, and whether a learned world ranks policies.
 
-**Planning.** The recipe ``pets``: three networks of 64 x 64 learned as steps come in, MPPI of 64 candidates, 20 steps and three
-iterations, 1,000 steps of Pendulum-v1 and 1,800 updates, seeds 0 to 4. The return is the mean over ten held-out episodes of 200 steps,
-without exploration. Beside it, on the same seeds and episodes, the same policy before the first step.
+**Planning.** The recipe ``pets`` with ``store.update_to_data=2``: three networks of 64 x 64 learned as steps come in, MPPI of 64
+candidates, 20 steps and three iterations, 1,000 steps of Pendulum-v1 and 1,800 updates, seeds 0 to 4. The return is the mean over ten
+held-out episodes of 200 steps, without exploration. Beside it, on the same seeds and episodes, the same policy before the first step.
 
 **Rule.** The goal is reached if the median of the five returns is at least -200; the worst is reported beside it. A run has at most
 180 seconds of the processor, evaluation included.
 
-**Twice the updates** (*twice*). The same with ``store.update_to_data=4``, 3,600 updates, written down after the worst seed above was
-known (-573). Rule: it is enough for every seed if the worst of the same five is at least -200, too, in 180 seconds.
+**Twice the updates** (*twice*; the recipe since then). The same with ``store.update_to_data=4``, 3,600 updates, written down after
+the worst seed above was known (-573). Rule: it is enough for every seed if the worst of the same five is at least -200, too, in 180
+seconds.
 
 **Ranking.** Six policies are the same run of ``sac`` (seed 100) after 0, 600, 1,200, 1,800, 2,400 and 3,000 steps of the
 environment, at their modes. For each of five seeds a world learns from ten episodes of 200 steps each of random actions, held for four

@@ -27,6 +27,9 @@ import grid_scores
 import holds
 import holds_page
 import terminal
+import worlds
+
+from gimbal import recipes
 
 MINUS = "\N{MINUS SIGN}"
 GRID, HOLDS, CURVE, AGE = (campaign.load(claim.RECORD) for claim in (grid, holds, curve, age))
@@ -218,6 +221,20 @@ def test_control_and_denoising():
         f"distance {after['kl', 'distance']:.2f} with the KL and {after['free', 'distance']:.2f} without it, coverage "
         f"{after['kl', 'coverage']:.2f} and {after['free', 'coverage']:.2f}",
     )
+
+
+def test_planning_on_the_page_of_worlds():
+    planned = {kind: [run for run in campaign.load(worlds.RECORD) if run.get("kind") == kind] for kind in worlds.PLANS}
+    (least, most), (first, last) = (
+        [f(run[name] for run in planned["twice"]) for f in (min, max)] for name in ("after", "cpu")
+    )
+    assert not lacking(
+        "docs/worlds.md",
+        f"`pets` reaches {most:.0f} to {least:.0f} on Pendulum within 1,000 steps in five of five seeds, "
+        f"in {first:.0f} to {last:.0f} CPU seconds",
+        f"one seed of five ends at {min(run['after'] for run in planned['planning']):.0f}",
+    )
+    assert recipes.function("pets")().store.update_to_data == worlds.PLANS["twice"]
 
 
 def test_the_anchors_of_the_staleness_page():
