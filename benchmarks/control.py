@@ -11,8 +11,9 @@ MountainCarContinuous an Ornstein-Uhlenbeck noise of .5. A case goes on from wha
 
 ``--turns`` measures speed alone, finer: both sides take turns of some steps of the environment in one process, and what a turn took is
 divided by the other's of the same turn. There SB3 has the recipe's networks, minibatches, environments and number of updates for a
-step (DQN its five-step targets too). The updates alone, written by hand with the same networks and minibatches (``by_hand.py``), take
-turns too: what is above them is steps of the environment, a buffer, weights that are delivered and checked, and figures that are told.
+step (DQN its five-step targets too). Two sides more show how near the least possible this is: the updates alone, written by hand with
+the same networks and minibatches (``by_hand.py``), and gymnasium's own steps of the environment, with actions drawn beforehand. What is
+above their sum is the policy's choice of actions, a buffer, weights that are delivered and checked, and figures that are told.
 
     python benchmarks/control.py sac td3 dqn ppo_pendulum --turns 10 --out benchmarks/control.json
 """
@@ -214,7 +215,7 @@ def paced(name: str, turns: int) -> dict[str, Any]:
     model = vars(stable_baselines3)[pace.algorithm](
         "MlpPolicy", environments, seed=0, device="cpu", **deepcopy(dict(pace.options))
     )
-    update = by_hand.UPDATES[name]()
+    update, steps_alone = by_hand.UPDATES[name](), stepping(run.tasks.source)
 
     def gimbal() -> float:
         began = trainer.pipeline.generated["decisions"]
@@ -232,7 +233,11 @@ def paced(name: str, turns: int) -> dict[str, Any]:
             update()
         return pace.turn
 
-    sides, took = {"gimbal": gimbal, "sb3": sb3, "floor": floor}, dict[str, list[float]]()
+    def environment() -> float:
+        return steps_alone(pace.turn)
+
+    sides = {"gimbal": gimbal, "sb3": sb3, "floor": floor, "environment": environment}
+    took: dict[str, list[float]] = {}
     for turn in range(turns + 2):
         for who, take in sides.items():
             start = time.process_time()
@@ -250,6 +255,25 @@ def paced(name: str, turns: int) -> dict[str, Any]:
         "sb3_by_gimbal_most": round(max(ratios["sb3"]), 2),
         "load": round(os.getloadavg()[1], 1),
     }
+
+
+def stepping(name: str) -> Callable[[int], int]:
+    """Steps of this environment as gymnasium makes it, and nothing else."""
+    import gymnasium
+
+    env = gymnasium.make(name)
+    env.action_space.seed(0)
+    actions = [env.action_space.sample() for _ in range(1_000)]
+    env.reset(seed=0)
+
+    def take(steps: int) -> int:
+        for index in range(steps):
+            _, _, terminated, truncated, _ = env.step(actions[index % len(actions)])
+            if terminated or truncated:
+                env.reset()
+        return steps
+
+    return take
 
 
 def beside(name: str, runs: Sequence[Mapping[str, float]]) -> dict[str, Any]:

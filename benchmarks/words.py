@@ -87,6 +87,8 @@ NAMES = {
     "gimbal_ms": "gimbal: CPU ms a step of the environment",
     "sb3_ms": "SB3: CPU ms a step of the environment",
     "floor_ms": "an update alone, written by hand, ms",
+    "environment_ms": "the environment alone, ms",
+    "environment_by_gimbal": "environment / gimbal",
     "sb3_by_gimbal": "SB3 / gimbal, median of the turns",
     "sb3_by_gimbal_least": "least",
     "sb3_by_gimbal_most": "most",

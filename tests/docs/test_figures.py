@@ -195,11 +195,17 @@ def test_the_terminal():
 
 
 def test_control_and_denoising():
-    faster = {row["case"].removesuffix(", speed"): f"{row['sb3_by_gimbal']:.2f}" for row in RECORDS["control"]["speed"]}
+    speed = {row["case"].removesuffix(", speed"): row for row in RECORDS["control"]["speed"]}
+    faster = {name: f"{row['sb3_by_gimbal']:.2f}" for name, row in speed.items()}
+    by_hand = {name: row["floor_by_gimbal"] for name, row in speed.items()}
     assert not lacking(
         "docs/control.md",
         f"{faster['sac']} times as many environment steps per CPU second with SAC, {faster['td3']} with TD3, "
         f"{faster['dqn']} with DQN and {faster['ppo_pendulum']} with PPO",
+        "Updates written by hand take {}, {}, {} and {} of gimbal's time".format(
+            *(f"{by_hand[name]:.2f}"[1:] for name in ("sac", "td3", "dqn", "ppo_pendulum"))
+        ),
+        f"own steps at most {max(row['environment_by_gimbal'] for row in speed.values()):.2f}".replace(" 0.", " ."),
     )
     runs = campaign.load(fours.RECORD)
     first = {run["arm"]: run for run in runs if run["seed"] == 0}
