@@ -147,7 +147,8 @@ def launch(start: Start, directory: Path, *, track: Sequence[str] | None = None,
                 directories.check_writable(directory)
             run = directories.settled(run)
             advice = [directories.changed(run, directory)] if resume else recipes.warnings(run, recipe)
-            anew = resume and checkpoint.newest(directory) is None
+            # One that has recorded nothing, such as those that --seeds makes, has lost nothing.
+            anew = resume and checkpoint.newest(directory) is None and directories.finished_steps(directory) > 0
 
             def begun(edited: bool) -> None:
                 under_way.append(True)
@@ -176,7 +177,7 @@ def launch(start: Start, directory: Path, *, track: Sequence[str] | None = None,
                 said = told.replace("; it must", f" {when}; it must", 1) if "; it must" in told else f"{told}, {when}"
                 raise OwnError(said) from error
             if isinstance(error, RewardError | Rewritten) and under_way and not steps and not resume:
-                raise type(error)(f"{error}. No step was finished: fix it, then give the same command again") from error
+                raise type(error)(f"{error}. No step was finished: fix it, then start it again as before") from error
             raise
 
 

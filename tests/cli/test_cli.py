@@ -213,6 +213,9 @@ def test_dry_run_reads_a_file_of_tasks(capsys, tmp_path, monkeypatch):
 
 
 def test_help_of_a_recipe_lists_every_key(capsys):
+    assert cli.main(["train", "sft", "--help"]) == 0
+    first = capsys.readouterr().out.splitlines()[:8]
+    assert first[2].startswith("SFT on 64") and first[-1].startswith("  optimization = "), "before all that runs share"
     assert cli.main(["train", TOY, "--help"]) == 0
     out = capsys.readouterr().out
     assert "objective.clip_high = 0.28  (float)" in out
@@ -406,7 +409,7 @@ def test_what_broke_in_the_first_step_says_what_to_do(trained, monkeypatch, caps
     monkeypatch.setattr(local, "run_local", broken)
     assert cli.main(["train", TOY]) == 2 and not list(Path("runs").iterdir())
     assert capsys.readouterr().err.endswith(
-        "reward mine broke. No step was finished: fix it, then give the same command again\n"
+        "reward mine broke. No step was finished: fix it, then start it again as before\n"
     )
 
 
@@ -564,6 +567,9 @@ def test_a_name_is_free_again_while_nothing_was_done_under_it(trained, capsys):
 def test_a_resumed_run_without_a_checkpoint_begins_from_step_1(trained, capsys):
     cli.main(["train", TOY, "--name", "one"])
     capsys.readouterr()
+    assert cli.main(["train", "--resume", "one"]) == 0
+    assert capsys.readouterr().out.startswith("runs/one: 10 steps"), "as --seeds begins: nothing was lost"
+    Path("runs/one/metrics.jsonl").write_text('{"step": 1}\n')
     assert cli.main(["train", "--resume", "one"]) == 0
     assert capsys.readouterr().out.startswith("runs/one, from step 1 (it has no checkpoint): 10 steps")
 

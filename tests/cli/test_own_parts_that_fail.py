@@ -50,9 +50,7 @@ def test_the_doctor_reads_what_failed_in_its_first_step_and_the_same_command_sta
     Path("mine.py").write_text("def score(completions):\n    return 3 / 0\n")
     assert cli.main(words) == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert "ZeroDivisionError" in said and said.endswith(
-        "No step was finished: fix it, then give the same command again"
-    )
+    assert "ZeroDivisionError" in said and said.endswith("No step was finished: fix it, then start it again as before")
     assert sorted(path.name for path in Path("runs/it").iterdir()) == ["recipe.yaml", "stopped.json"]
     assert cli.main(["doctor", "it"]) == 0
     assert "ZeroDivisionError" in capsys.readouterr().out

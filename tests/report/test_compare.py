@@ -253,7 +253,8 @@ def test_who_draws_an_exam_makes_no_other_exam(tmp_path):
         ({"exam": None}, "b-s0 was trained without held_out, and "),
         (
             {"rewards": [{"class": "Other"}]},
-            "were not evaluated on the same held-out set (rewards.0.class is Right and Other",
+            "were not evaluated by the same rewards (rewards.0.class is Right and Other, rewards.0.weight is 1.0 and absent). Their "
+            "scores cannot be compared; train both with the same held_out.rewards, which may differ from what they train on",
         ),
     ],
 )

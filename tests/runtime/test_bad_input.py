@@ -257,7 +257,7 @@ def test_a_model_that_no_directory_and_no_hub_has_ends_in_one_sentence(monkeypat
 
     def away(self, name, timeout):
         asked.append((name, timeout))
-        raise ConnectionError("Name or service\nnot known")
+        raise ConnectionError("Name or service\nnot known. Use `repo_type` if needed.")
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", away)
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda name, file: None)

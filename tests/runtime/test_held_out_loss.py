@@ -53,5 +53,8 @@ def test_dpo_reports_loss_and_accuracy_of_held_out_pairs(tmp_path, monkeypatch, 
     assert train(tmp_path, "dpo", PAIRS, "steps=2", "learning_rate=1e-3") == 0, capsys.readouterr().err
     summary = json.loads(Path("runs/dpo/summary.json").read_text())
     assert summary["before"]["eval/loss"] == pytest.approx(math.log(2)), "the policy is the reference"
-    assert summary["before"]["eval/pair/accuracy"] == 0 and 0 <= summary["after"]["eval/pair/accuracy"] <= 1
+    assert (
+        summary["before"]["eval/pair/accuracy"] == pytest.approx(0.5)
+        and 0 <= summary["after"]["eval/pair/accuracy"] <= 1
+    )
     assert summary["after"]["eval/loss"] != summary["before"]["eval/loss"]

@@ -141,12 +141,14 @@ def _card(directory: Path, target: Path, recipe: str, run: Any, step: int, *, me
     """A model card: base model, data, method, the results in the run's files, and how to load it."""
     from gimbal import __version__, config, recipes
     from gimbal.policies.denoiser import Denoiser
+    from gimbal.workflows.demonstrated import Demonstrated
 
     base = config.without_places(run.policy.model)
     denoises, only_here = isinstance(run.policy, Denoiser), _only_here(target)
     library = "gimbal" if only_here else "diffusers" if denoises else "transformers"
     lines = ["---", *([] if Path(run.policy.path).exists() else [f"base_model: {base}"]), f"library_name: {library}"]
-    lines += ["tags: [gimbal, reinforcement-learning]", "---", "", f"# {directory.name}", ""]
+    learned = "supervised" if isinstance(run.workflow, Demonstrated) else "reinforcement-learning"
+    lines += [f"tags: [gimbal, {learned}]", "---", "", f"# {directory.name}", ""]
     adapter = ", LoRA adapter merged in" if merged else ""
     rewards = ", ".join(reward.name for reward in run.rewards) or "none of its own"
     lines += [

@@ -144,24 +144,29 @@ def described(part: type) -> str:
 
 
 def fields_page(run: object, recipe: str) -> str:
-    """Every key of a run: path, value, type; above each part its name and docstring, after each field its comment."""
+    """What the recipe is, then every key of the run: path, value, type, comment; with each part its docstring. The run's own is long,
+    and stands behind its keys."""
     import dataclasses
     import inspect
     import re
     import typing
 
+    from gimbal import recipes
     from gimbal.config import paths
     from gimbal.config.expected import describe
 
     lines = [f"gimbal train {recipe} [key=value ...]"]
+    if recipe in recipes.names():
+        lines += ["", inspect.getdoc(recipes.function(recipe)) or ""]
+    lines += [
+        "",
+        "Every key, with its value here. The last word is enough if no other key ends with it; `gimbal show NAME` explains a part.",
+    ]
     for prefix, part in {"": run, **paths(run)}.items():
         if not dataclasses.is_dataclass(part) or isinstance(part, type):
             continue
-        lines += [
-            "",
-            f"{prefix or 'run'}: {type(part).__name__}",
-            *("    " + x for x in described(type(part)).split("\n")),
-        ]
+        told = ["    " + x for x in described(type(part)).split("\n")]
+        lines += ["", f"{prefix or 'run'}: {type(part).__name__}", *(told if prefix else [])]
         hints = typing.get_type_hints(type(part))
         source = "\n".join(inspect.getsource(cls) for cls in type(part).__mro__ if cls.__module__.startswith("gimbal."))
         for item in dataclasses.fields(part):
@@ -170,4 +175,5 @@ def fields_page(run: object, recipe: str) -> str:
             comment = re.search(rf"^ +{item.name}: .*?  (# .*)$", source, re.MULTILINE)
             key = f"{prefix}.{item.name}".lstrip(".")
             lines.append(f"  {key} = {shown}  ({describe(hints[item.name])}){'  ' + comment[1] if comment else ''}")
+        lines += [] if prefix else ["", *told]
     return "\n".join(lines)

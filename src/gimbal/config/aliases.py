@@ -105,6 +105,8 @@ EXPLAINED = {
     "gradient_accumulation_steps": "micro-batches follow from optimization.microbatch_tokens and never change the gradient",
     "bf16": "policy.mixed_precision=bf16 computes in bfloat16 with float32 weights; policy.dtype=bfloat16 stores the weights in it too",
     "max_prompt_length": "prompts are never cut",
+    "callbacks": "there are none: metrics.jsonl and --track have every metric, controllers= moves a setting by one, and "
+    "held_out.save_best=score keeps the best model",
     "loss": _OBJECTIVE,
     "loss_type": _LOSS_TYPE,
     "policy_loss.loss_mode": _OBJECTIVE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -139,7 +140,7 @@ def hub_has(name: str, ours: str = TINY) -> None:
             HfApi().model_info(name, timeout=HUB_SECONDS)
     except Exception as error:
         # Whatever the Hub's client or its HTTP library raises: there is no such model.
-        why = " ".join(str(error).split())[:120]
+        why = textwrap.shorten(str(error).split(". ")[0], 160, placeholder=" ...")
         raise ValueError(
             f"there is no model directory {name}, and the Hugging Face Hub has no model of that name ({why}); "
             f"give policy.model=DIRECTORY, or {ours}"

@@ -192,9 +192,13 @@ def _same_evaluation(groups: Sequence[tuple[str, Sequence[EndedRun]]]) -> list[A
                         f"{run.directory if without[0] == first.directory else first.directory} with it. Their scores cannot be "
                         "compared; train both with the same held_out"
                     )
+                differs = difference(evaluations[0], run.held_out)
+                apart, way = "evaluated on the same held-out set", "train both with the same held_out"
+                if _but_rewards(evaluations[0]) == _but_rewards(run.held_out):
+                    apart = "evaluated by the same rewards"
+                    way = "train both with the same held_out.rewards, which may differ from what they train on"
                 raise ValueError(
-                    f"{first.directory} and {run.directory} were not evaluated on the same held-out set "
-                    f"({difference(evaluations[0], run.held_out)}). Their scores cannot be compared; train both with the same held_out"
+                    f"{first.directory} and {run.directory} were not {apart} ({differs}). Their scores cannot be compared; {way}"
                 )
         strata = [
             sorted((run for run in runs if run.held_out == evaluation), key=lambda run: run.seed)
@@ -209,6 +213,10 @@ def _same_evaluation(groups: Sequence[tuple[str, Sequence[EndedRun]]]) -> list[A
             )
         found.append(Arm(name=name, runs=strata))
     return found
+
+
+def _but_rewards(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in evaluation.items() if not key.startswith("rewards.")}
 
 
 def _repetitions(name: str, runs: Sequence[EndedRun]) -> None:

@@ -139,7 +139,7 @@ def duration(seconds: float) -> str:
 
 def cost(summary: Summary, drawn: str = "decisions generated") -> list[str]:
     gap = summary.mean_discrepancy
-    told = "" if gap is None else f"mean |p - p'| between sampler and trainer, by age and engine, {gap:.4f}, "
+    told = "" if gap is None else f"probabilities of sampler and trainer {gap:.4f} apart on average, "
     steps = f"{summary.steps} step{'s' * (summary.steps != 1)}"
     lines = [
         f"{steps}, {summary.tokens_generated:,} {drawn} in {duration(summary.seconds_training)} of "

@@ -63,7 +63,9 @@ class DirectPreference(AbstractObjective):
         loss_NN = -(1 - self.smoothing) * logsigmoid(u_NN) - self.smoothing * logsigmoid(-u_NN)
         row_N = _over_rows(loss_NN.where(better_NN, 0)) / 2 * batch.column("pair_scale", self)
         spread_NS = batch.mask_NS / batch.mask_NS.sum(-1, keepdim=True).clamp(min=1)
-        right_N = _over_rows((better_NN & (u_NN > 0)).float()) / _over_rows(better_NN.float()).clamp(min=1)
+        # A tie counts half: before the first step all pairs are ties, and 0 would look like a policy that is always wrong.
+        right_NN = (u_NN > 0).float() + 0.5 * (u_NN == 0)
+        right_N = _over_rows(right_NN.where(better_NN, 0)) / _over_rows(better_NN.float()).clamp(min=1)
         metrics = {
             "pair/accuracy": right_N[:, None] * batch.mask_NS,
             "pair/implied": implied_N.detach()[:, None] * batch.mask_NS,
