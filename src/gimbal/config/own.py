@@ -141,10 +141,10 @@ def told(value: Any) -> str:
     return text if len(text) <= MOST_TOLD // 4 else one
 
 
-def some(names: Sequence[str], most: int = 3) -> str:
-    """The first of these names, and how many more there are."""
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
+def some(names: Sequence[str]) -> str:
+    """The first three of these names, and how many more there are."""
+    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + rest
 
 
 def is_own(file: str) -> bool:

@@ -35,7 +35,6 @@ CANARIES = 3  # rollouts for the proof of delivery ...
 CANARY_LENGTH = 64  # ... most decisions in each ...
 CANARY_TASKS = 8  # ... and tasks that are tried
 PAIRS = "pair/accuracy"  # the name in a pair loss
-SAMPLED, GREEDY = "sampled", "greedy"
 
 
 @dataclass(frozen=True, kw_only=True)
