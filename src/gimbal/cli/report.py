@@ -47,7 +47,7 @@ def report(argv: Sequence[str]) -> int:
         return 0
     from gimbal.report.page import write_report
 
-    out = arguments.flag("out")
+    out = arguments.flags.get("out")
     print(write_report(*directories, path=None if out is None else Path(out)))
     return 0
 

@@ -16,9 +16,6 @@ class Arguments:
     overrides: dict[str, str] = field(default_factory=dict)
     dashed: dict[str, str] = field(default_factory=dict)  # overrides given as --KEY, as typed
 
-    def flag(self, name: str) -> str | None:
-        return self.flags.get(name)
-
 
 def parse(argv: Sequence[str], switches: Sequence[str] = (), valued: Sequence[str] = ()) -> Arguments:
     from gimbal.config.parts import Text
