@@ -99,9 +99,8 @@ class AbstractRun(ABC):
     workflow: AbstractWorkflow = SingleTurn()  # drives the engine through a rollout
     tasks: AbstractTasks
     curriculum: AbstractCurriculumSpec = Epochs()
-    budget: AbstractBudgetSpec = (
-        Fixed()
-    )  # rollouts per task and their length: by default num_generations and sampling.max_length
+    # Rollouts per task and their length: by default num_generations and sampling.max_length.
+    budget: AbstractBudgetSpec = Fixed()
     held_out: HeldOut | None = None
     sampling: AbstractSampling = Sampling()  # must fit the policy: Sampling for tokens, StepSampling for control
 
@@ -160,13 +159,11 @@ class AbstractRun(ABC):
     @property
     def evaluator(self) -> Driven:
         """The same for its evaluation."""
-        held_out = self.held_out
-        engine, workflow, own = (
-            (None,) * 3 if held_out is None else (held_out.engine, held_out.workflow, held_out.rewards)
-        )
-        rewards = self.rewards if own is None else own
+        if (held_out := self.held_out) is None:
+            return self.sampler
+        rewards = self.rewards if held_out.rewards is None else held_out.rewards
         how = {"owners": self.learns.owners, "kinds": self.learns.kinds, "judged": bool(rewards)}
-        return Driven(engine=engine or self.engine, workflow=workflow or self.workflow, **how)
+        return Driven(engine=held_out.engine or self.engine, workflow=held_out.workflow or self.workflow, **how)
 
     @property
     def evaluated_by(self) -> AbstractSampling:

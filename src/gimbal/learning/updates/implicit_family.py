@@ -19,11 +19,8 @@ from gimbal.learning.updates.soft_actor_critic import TEMPERATURE, Temperature
 from gimbal.policies.balanced import Balanced, BalancedPolicy
 from gimbal.records import TrainBatch
 
-FAMILY, PICKS, ACTS = (
-    "noise/family",
-    "noise/picks",
-    "noise/acts",
-)  # facts: by which the family is taught, a balance picked, an action drawn at it
+# Facts: by which the family is taught, a balance picked, an action drawn at it.
+FAMILY, PICKS, ACTS = "noise/family", "noise/picks", "noise/acts"
 ENTROPY = -0.5  # of u, that the temperature holds
 
 

@@ -33,17 +33,12 @@ from gimbal.policies.squashed import SquashedGaussian, SquashedGaussianPolicy
 from gimbal.records import TrainBatch
 
 TEMPERATURE = "temperature"
-ACTS, NEXT = (
-    "noise/acts",
-    "noise/next",
-)  # facts: by which the policy draws an action in an observation, and in the one after it
+# Facts: by which the policy draws an action in an observation, and in the one after it.
+ACTS, NEXT = "noise/acts", "noise/next"
 
 
-ANYWHERE, HERE, THERE = (
-    "noise/anywhere",
-    "noise/here",
-    "noise/there",
-)  # facts: of the actions that are held against the data's
+# Facts: of the actions that are held against the data's.
+ANYWHERE, HERE, THERE = "noise/anywhere", "noise/here", "noise/there"
 KEPT = {name: f"kept/{name}" for name in ("data", ACTS, NEXT)}  # facts: which units of the critic a pass keeps
 
 
