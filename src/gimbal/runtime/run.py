@@ -99,8 +99,7 @@ class AbstractRun(ABC):
     workflow: AbstractWorkflow = SingleTurn()  # drives the engine through a rollout
     tasks: AbstractTasks
     curriculum: AbstractCurriculumSpec = Epochs()
-    # Rollouts per task and their length: by default num_generations and sampling.max_length.
-    budget: AbstractBudgetSpec = Fixed()
+    budget: AbstractBudgetSpec = Fixed()  # rollouts per task, and their length: by default num_generations, max_length
     held_out: HeldOut | None = None
     sampling: AbstractSampling = Sampling()  # must fit the policy: Sampling for tokens, StepSampling for control
 
