@@ -125,12 +125,12 @@ class Pipeline:
         while True:
             self._drop_stale(version)
             self._dispatch(version)
-            if chosen := self._batch(version) or self._recycle(version):
+            if indices := self._batch(version) or self._recycle(version):
                 break
             self._go_on()
         ready = self.ready
-        batch = [ready[index] for index in chosen]
-        for index, group in zip(chosen, batch, strict=True):
+        batch = [ready[index] for index in indices]
+        for index, group in zip(indices, batch, strict=True):
             del self.outstanding[index]
             self.selection.trained(group)
             self.bought["trained"] += sum(int(row.mask_S.sum()) for row in group.rows)
@@ -422,8 +422,8 @@ class Pipeline:
         # Not one that has lost samples and grown: its numbers are not those from 0.
         latest = sorted(i for i, flight in self._in("drawing").items() if flight.asked == flight.planned)[-many:]
         rest = {index: flight.version for index, flight in self.outstanding.items() if index not in latest}
-        chosen = self.staleness.batch(sorted(self.ready), rest, version)
-        for index in latest if chosen else ():
+        indices = self.staleness.batch(sorted(self.ready), rest, version)
+        for index in latest if indices else ():
             flight = self.outstanding[index]
             for sample in set(range(flight.planned + flight.answers)) - flight.results.keys():
                 begun = self.parts.engine.cancel((index, sample))
@@ -431,7 +431,7 @@ class Pipeline:
                 self.generated["decisions"] += 0 if begun is None else begun.drawn
             self.returned.append(flight.task)
             self._lose(index, "recycled")
-        return chosen
+        return indices
 
     def metrics(self) -> dict[str, float]:
         """Metrics of curriculum and budget, and how much of what was generated trained."""
