@@ -363,12 +363,9 @@ def _rewards_there(run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
     """A reward that a part names but the run lacks would raise KeyError after the first rollouts."""
     known = sorted(reward.name for reward in run.rewards)
     for place, part in walk(run):
-        unknown = (
-            sorted((name, at) for at, name in _named(part) if name not in known)
-            if isinstance(part, AbstractPart)
-            else []
-        )
-        if unknown and not isinstance(part, AbstractReward):
+        if not isinstance(part, AbstractPart) or isinstance(part, AbstractReward):
+            continue
+        if unknown := sorted((name, at) for at, name in _named(part) if name not in known):
             name, at = unknown[0][0], f"{place}.{unknown[0][1]}"
             yield Refusal(
                 f"{type(part).__name__} reads the reward {name!r}, but this run has {known or 'none'}: name another in {at}"

@@ -152,17 +152,21 @@ class AbstractRun(ABC):
     @property
     def sampler(self) -> Driven:
         """The engine that samples its rollouts, and the workflow that drives it."""
-        how = {"owners": self.learns.owners, "kinds": self.learns.kinds, "judged": bool(self.rewards)}
-        return Driven(engine=self.engine, workflow=self.workflow, **how)
+        return self._driven(self.engine, self.workflow, self.rewards)
 
     @property
     def evaluator(self) -> Driven:
         """The same for its evaluation."""
-        if (held_out := self.held_out) is None:
+        if (own := self.held_out) is None:
             return self.sampler
-        rewards = self.rewards if held_out.rewards is None else held_out.rewards
-        how = {"owners": self.learns.owners, "kinds": self.learns.kinds, "judged": bool(rewards)}
-        return Driven(engine=held_out.engine or self.engine, workflow=held_out.workflow or self.workflow, **how)
+        rewards = self.rewards if own.rewards is None else own.rewards
+        return self._driven(own.engine or self.engine, own.workflow or self.workflow, rewards)
+
+    def _driven(
+        self, engine: AbstractEngineSpec, workflow: AbstractWorkflow, rewards: tuple[AbstractReward, ...]
+    ) -> Driven:
+        learns = self.learns
+        return Driven(engine=engine, workflow=workflow, owners=learns.owners, kinds=learns.kinds, judged=bool(rewards))
 
     @property
     def evaluated_by(self) -> AbstractSampling:
