@@ -68,6 +68,13 @@ def flags_first(arguments: Arguments, flags: Sequence[str]) -> Iterator[None]:
         raise
 
 
+def port(text: str) -> int:
+    """The value of ``--port``."""
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise ValueError(f"--port is {text}; it must be a number up to 65535, where 0 takes any free port")
+    return int(text)
+
+
 def table(rows: Mapping[str, str]) -> None:
     width = max(map(len, rows), default=0)
     for name, text in rows.items():
