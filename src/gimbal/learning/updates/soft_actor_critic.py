@@ -50,6 +50,22 @@ class Temperature(nn.Module):
         self.log = nn.Parameter(torch.tensor(math.log(initial)))
 
 
+def check_temperature(update: object, alpha: float, rate: float) -> None:
+    if not 0 < alpha < math.inf or not 0 <= rate < math.inf:
+        raise ValueError(
+            f"{type(update).__name__} has alpha {alpha}, the first temperature, which is above 0, and temperature_learning_rate "
+            f"{rate}, which is 0 or above"
+        )
+
+
+def check_subset(update: object, subset: int, members: int) -> None:
+    if not 0 <= subset <= members:
+        raise ValueError(
+            f"{type(update).__name__}.subset is {subset}: how many of the {members} networks (update.critic.members) a target takes "
+            "the least of, or 0: all"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Conservative:
     """Lowers Q on all actions and raises it on the data's actions (CQL(H), arXiv:2006.04779). Added to the critic's loss:
@@ -143,22 +159,15 @@ class SoftActorCritic(AbstractOffPolicy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.alpha < math.inf or not 0 <= self.temperature_learning_rate < math.inf:
-            raise ValueError(
-                f"SoftActorCritic has alpha {self.alpha}, the first temperature, which is above 0, and temperature_learning_rate "
-                f"{self.temperature_learning_rate}, which is 0 or above"
-            )
+        check_temperature(self, self.alpha, self.temperature_learning_rate)
         if isinstance(self.critic, ReturnDistribution):
             if self.subset or self.conservative is not None:
                 raise ValueError(
                     f"SoftActorCritic has subset {self.subset} and conservative {self.conservative}, and ReturnDistribution is one "
                     "network: leave both out, or set update.critic='ActionValues(observations=..., actions=...)'"
                 )
-        elif not 0 <= self.subset <= self.critic.members:
-            raise ValueError(
-                f"SoftActorCritic.subset is {self.subset}: how many of the {self.critic.members} networks (update.critic.members) "
-                "a target takes the least of, or 0: all"
-            )
+        else:
+            check_subset(self, self.subset, self.critic.members)
 
     def models(self) -> dict[str, ModelSpec]:
         rates = self.optimization

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -25,7 +24,7 @@ from gimbal.learning.updates.off_policy import (
     steps_of,
     summed,
 )
-from gimbal.learning.updates.soft_actor_critic import ACTS, NEXT, TEMPERATURE, Temperature
+from gimbal.learning.updates.soft_actor_critic import ACTS, NEXT, TEMPERATURE, Temperature, check_temperature
 from gimbal.ops import stable_hash
 from gimbal.policies.steered import Steered, SteeredPolicy
 from gimbal.records import TrainBatch
@@ -65,11 +64,7 @@ class SteeredFlow(AbstractOffPolicy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.alpha < math.inf or not 0 <= self.temperature_learning_rate < math.inf:
-            raise ValueError(
-                f"SteeredFlow has alpha {self.alpha}, the first temperature, which is above 0, and temperature_learning_rate "
-                f"{self.temperature_learning_rate}, which is 0 or above"
-            )
+        check_temperature(self, self.alpha, self.temperature_learning_rate)
 
     def effects(self) -> frozenset[str]:
         return frozenset({FORWARD, TELLS_ERRORS})
