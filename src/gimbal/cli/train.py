@@ -197,7 +197,7 @@ def _train(arguments: Arguments) -> int:
 
 
 def _unclaimed(run: AbstractRun, arguments: Arguments, directory: Path) -> None:
-    """For a dry run: refuse what a run that begins in this directory would be refused for, as another one keeps something there."""
+    """For a dry run: refuse a directory that the run itself would be refused, because another run keeps something there."""
     from gimbal.cli.seeds import check_several, numbers
 
     if "seeds" in arguments.flags:

@@ -78,7 +78,7 @@ class Trainer:
         self.store.claim(self._saved["store"] if self._saved else None, home)
         self.rewards = compose.opened(run)
         policy = (run.policy.at(resume / "model") if resume else run.policy).load(run.seed).to(self.device)
-        self.policy = policies.own(policy)  # engines copy it; the one that is trained is the learner's
+        self.policy = policies.unmapped(policy)  # engines copy it; the one that is trained is the learner's
         learner = partial(policies.learner, run, self.device, resume=resume)
         self.learner: AbstractLearner = joining.lead(ranks, policy, learner)
         self.host = run.runtime.open(
