@@ -141,7 +141,7 @@ def proof_share(run: Run, steps: int) -> dict[str, float]:
     asked at every version. ``reading_s`` is of one reading; there are two a load, in other processes beside each copy."""
     trainer = Trainer(replace(run, held_out=None, threads=1))
     trainer.begin()
-    learner, engine, proof = trainer.learner, trainer.engine, trainer.proof
+    learner, engine, proof = trainer.learner, trainer.engine, trainer.deliveries[""].proof
     times: dict[str, list[float]] = {"step_s": [], "manifest_s": [], "reading_s": [], "canary_s": []}
 
     def timed(name: str, function: Callable[[], object]) -> None:

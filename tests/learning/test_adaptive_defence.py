@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gimbal.environments.tabular import RUNGS, put
-from gimbal.learning.adaptive_defence import AdversarialBandit, Defenders, non_dominated
+from gimbal.learning.adaptive_defence import AdversarialBandit, Defenders
 
 PUT = put()
 # In state 0 the market is at the price, in 1 a rung above, in 2 one below, and so on.
@@ -83,12 +83,6 @@ def test_the_next_attack_is_where_most_is_to_be_had_and_not_where_least_is_earne
         lambda k, nu: table_KM[k, nu],
     )
     assert found.attacks == (0, 2) and found.gaps == (pytest.approx(0.5), pytest.approx(0.1))
-
-
-def test_what_is_dominated_is_named_and_of_equals_the_first_stays():
-    table_KM = np.array([[1.0, 0.0], [0.5, 0.5], [0.5, 0.5], [0.4, 0.5], [0.0, 1.0]])
-    assert non_dominated(table_KM).tolist() == [True, True, False, False, True]
-    assert non_dominated(table_KM[:1]).tolist() == [True]
 
 
 def test_one_arm_is_that_arm_and_a_scale_of_nothing_is_chance():

@@ -51,7 +51,7 @@ def trained(rate):
         states.append({name: tensor.clone() for name, tensor in policy.state_dict().items()})
         if version < VERSIONS:
             trainer.advance()
-    return policy, states, trainer.proof.canary
+    return policy, states, trainer.deliveries[""].proof.canary
 
 
 def bits(engine):

@@ -36,7 +36,7 @@ def trained():
         states.append({name: tensor.clone() for name, tensor in policy.state_dict().items()})
         if version < VERSIONS:
             trainer.advance()
-    return policy, states, trainer.proof.canary
+    return policy, states, trainer.deliveries[""].proof.canary
 
 
 def mixed(states, old, new, is_old):
@@ -200,9 +200,9 @@ def test_a_coarse_trainer_beside_a_fine_sampler(single_thread, monkeypatch, lost
     trainer = Trainer(run)
     try:
         trainer.advance()
-        assert trainer.proof.rounding == TOLERANCE["bfloat16"]
+        assert trainer.deliveries[""].proof.rounding == TOLERANCE["bfloat16"]
         if lost:
-            monkeypatch.setattr(trainer.sync, "deliver", lambda engine: None)
+            monkeypatch.setattr(trainer.deliveries[""].sync, "deliver", lambda engine: None)
             with pytest.raises(NotDelivered):
                 trainer.advance()
                 trainer.advance()

@@ -135,7 +135,7 @@ def test_an_engine_at_another_version_is_refused():
     trainer = Trainer(small_run())
     trainer.begin()
     with pytest.raises(NotDelivered, match="is at version 0, not 3"):
-        DeliveryProof(trainer.learner.policy, trainer.proof.canary)(trainer.engine, 3)
+        DeliveryProof(trainer.learner.policy, trainer.deliveries[""].proof.canary)(trainer.engine, 3)
 
 
 def test_a_coarse_sampler_that_moves_by_leaps_is_not_refused(monkeypatch):
@@ -143,7 +143,7 @@ def test_a_coarse_sampler_that_moves_by_leaps_is_not_refused(monkeypatch):
     trainer_S, sampler_S = torch.zeros(4), torch.zeros(4)
     trainer = Trainer(small_run(engine=Native(slots=12, precision="int8")))
     trainer.begin()
-    engine, proof = trainer.engine, DeliveryProof(trainer.learner.policy, trainer.proof.canary[:1])
+    engine, proof = trainer.engine, DeliveryProof(trainer.learner.policy, trainer.deliveries[""].proof.canary[:1])
     monkeypatch.setattr(engine, "witness", lambda due, _: [Witness(who="", due=due, version=0, logprob_D=sampler_S)])
     monkeypatch.setattr(proof, "_trainer_D", lambda: trainer_S)
     for shift, gap in ((0.0, 0.01), (0.1, 0.0001)):  # the second is proved with hardly a gap

@@ -386,3 +386,10 @@ def test_errors_are_of_the_loss_and_weights_of_rows_act_on_the_critic_alone(reci
         ]
         assert losses[0][0] != losses[1][0] and losses[0][1] == losses[1][1]
     trainer.close()
+
+
+@pytest.mark.parametrize("recipe", ["sac", "dsrl", "expo", "famo2o"])
+def test_weight_decay_pulls_no_temperature_towards_1(recipe):
+    run = recipes.load(recipe, {"weight_decay": 0.1})
+    models = run.update.models()
+    assert models["policy"].optimizer.weight_decay == 0.1 and models["temperature"].optimizer.weight_decay == 0

@@ -72,7 +72,7 @@ def test_cells_that_a_review_masks_are_read_from_the_state_after_it():
 def test_states_are_what_was_written_before():
     both = Commits.stack([commits([2, 0, 1], [7, 6, 8], [0, 0, 1]), commits([3], [4], [0])])
     states = both.states
-    assert states.row_M.tolist() == [0, 0, 1] and states.width_M.tolist() == [5, 5, 5]
+    assert states.width_M.tolist() == [5, 5, 5]
     assert states.text_ML.tolist() == [[5, 9, 9, 9, 9], [5, 6, 9, 7, 9], [5, 9, 9, 9, 9]]
     assert states.masked_ML[1].tolist() == [False, False, True, False, True]
     assert both.passes_N.tolist() == [2, 1] and both.cost_N.tolist() == [10, 5]

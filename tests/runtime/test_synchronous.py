@@ -80,9 +80,9 @@ def test_a_trainer_that_is_made_is_wired_and_has_done_nothing(single_thread):
     trainer = Trainer(small_run())
     assert trainer.engine.version == -1 and trainer.engine.in_flight == 0 and trainer.pipeline.dispatched == 0
     trainer.begin()
-    proof = trainer.proof
+    proof = trainer.deliveries[""].proof
     assert trainer.engine.version == 0 and trainer.pipeline.dispatched == 0
     trainer.begin()
     trainer.advance()
-    assert trainer.proof is proof and trainer.engine.version == 1
+    assert trainer.deliveries[""].proof is proof and trainer.engine.version == 1
     trainer.close()

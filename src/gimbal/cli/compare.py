@@ -30,20 +30,20 @@ def compare(argv: Sequence[str]) -> int:
     from gimbal.report.compare import compare as compared
     from gimbal.runtime.directories import RUNS, named_runs
 
-    threshold = arguments.flag("threshold")
+    threshold = arguments.flags.get("threshold")
     try:
         level = None if threshold is None else float(threshold)
     except ValueError as error:
         raise ValueError(f"--threshold is {threshold}; it must be a number, such as 0.9") from error
     for flag in ("json", "figure"):
-        if (file := arguments.flag(flag)) and not Path(file).absolute().parent.is_dir():
+        if (file := arguments.flags.get(flag)) and not Path(file).absolute().parent.is_dir():
             raise ValueError(f"there is no directory for --{flag} {file}")
     targets = {"": list(arguments.words)} if arguments.words else {}
     given = named_runs({**targets, **arguments.overrides}, Path(arguments.flags.get("runs", RUNS)))
-    found = compared(arms(given), metric=arguments.flag("metric"), threshold=level)
+    found = compared(arms(given), metric=arguments.flags.get("metric"), threshold=level)
     print(found)
-    if file := arguments.flag("json"):
+    if file := arguments.flags.get("json"):
         found.save(file)
-    if file := arguments.flag("figure"):
+    if file := arguments.flags.get("figure"):
         found.draw(file)
     return 0

@@ -56,7 +56,7 @@ def _engines(checkpoint: Path, arguments: Arguments) -> int:
     from gimbal.runtime.run import AbstractRun
 
     def engine(flag: str) -> AbstractEngineSpec | None:
-        words = arguments.flag(flag)
+        words = arguments.flags.get(flag)
         if words is None:
             return None
         name, colon, precision = words.partition(":")
@@ -64,7 +64,7 @@ def _engines(checkpoint: Path, arguments: Arguments) -> int:
             words = f"{name.capitalize()}({f'precision={precision!r}' if colon else ''})"
         return config.read(config.Text(words), AbstractEngineSpec, flag)
 
-    older = arguments.flag("older")
+    older = arguments.flags.get("older")
     chosen = engine("engine")
     assert chosen is not None
     _, run = config.load(_run_of(checkpoint), AbstractRun)
@@ -81,7 +81,7 @@ def _engines(checkpoint: Path, arguments: Arguments) -> int:
 
         print(json.dumps(figures(found), indent=1))
     else:
-        print(described(found, arguments.flags["engine"], arguments.flag("against")))
+        print(described(found, arguments.flags["engine"], arguments.flags.get("against")))
     return 0
 
 

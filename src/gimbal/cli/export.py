@@ -48,12 +48,12 @@ def export(argv: Sequence[str]) -> int:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"{target} already exists and is not empty; give a new directory")
     recipe, run = config.load(directory, AbstractRun)
-    model, step = chosen(directory, arguments.flag("step"), "best" in arguments.flags)
-    if role := arguments.flag("role"):
+    model, step = chosen(directory, arguments.flags.get("step"), "best" in arguments.flags)
+    if role := arguments.flags.get("role"):
         model = of_role(run, model, role)
         run = policies.alone(run, role)
     with durable.named(target):
-        merged = _write(run, model, target, arguments.flag("dtype"), "adapter" in arguments.flags)
+        merged = _write(run, model, target, arguments.flags.get("dtype"), "adapter" in arguments.flags)
         card = _card(directory, target, recipe, run, step, merged=merged, adapter_only="adapter" in arguments.flags)
         (target / "README.md").write_text(card, encoding="utf-8")
         config.save(config.public(directory / config.RECIPE_FILE), target / config.RECIPE_FILE)

@@ -56,7 +56,7 @@ def plan(argv: Sequence[str]) -> int:
     from gimbal.runtime.simulate.timing import Speeds
 
     runs = Path(arguments.flags.get("runs", RUNS))
-    measured = [calibrate.read(find_run(name, runs)) for name in (arguments.flag("from") or "").split(",") if name]
+    measured = [calibrate.read(find_run(name, runs)) for name in arguments.flags.get("from", "").split(",") if name]
     base = Setup()
     if measured:
         # A plan has two sides: a run on one device becomes one sampler and one trainer.
@@ -68,7 +68,7 @@ def plan(argv: Sequence[str]) -> int:
         raise ValueError(
             "the speeds are unknown: give a finished run (--from RUN) or the speeds (speeds.step_s=0.02 ...)"
         )
-    schedules = _schedules(arguments.flag("schedule"))
+    schedules = _schedules(arguments.flags.get("schedule"))
     forecasts = [simulate(wanted, schedule) for schedule in schedules]
     advice = recommendation(wanted, forecasts)
     if "json" in arguments.flags:

@@ -20,7 +20,7 @@ runs. Runs that differ only in their seed are drawn as one curve with a band.
 
 
 def report(argv: Sequence[str]) -> int:
-    from gimbal.cli.words import parse
+    from gimbal.cli.words import parse, port
 
     arguments = parse(argv, ("help", "serve", "film"), ("out", "port", "runs"))
     if "help" in arguments.flags:
@@ -43,11 +43,11 @@ def report(argv: Sequence[str]) -> int:
     if serving:
         from gimbal.report.serve import serve
 
-        serve(directories, _port(arguments.flags.get("port", "0")))
+        serve(directories, port(arguments.flags.get("port", "0")))
         return 0
     from gimbal.report.page import write_report
 
-    out = arguments.flag("out")
+    out = arguments.flags.get("out")
     print(write_report(*directories, path=None if out is None else Path(out)))
     return 0
 
@@ -64,9 +64,3 @@ def _film(directory: Path) -> None:
     made = film(run, run.policy.at(weights(directory)).load(run.seed))
     with durable.named(directory / FILM):
         (directory / FILM).write_bytes(made)
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise ValueError(f"--port is {text}; it must be a number up to 65535, where 0 takes any free port")
-    return int(text)

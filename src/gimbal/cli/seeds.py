@@ -56,7 +56,7 @@ def train_seeds(
     seeds: Sequence[int],
     jobs: int,
     rest: Sequence[str],
-    notices: Sequence[str] = (),
+    notices: Sequence[str],
 ) -> int:
     """Train ``runs``/``stem``-sN for each seed, ``jobs`` at a time, each on its own cores. Exit code 2 if any failed.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gimbal.cli.words import parse
+from gimbal.cli.words import parse, port
 from gimbal.waiting import LOADING, tell, waiting
 
 if TYPE_CHECKING:
@@ -48,9 +48,7 @@ def serve(argv: Sequence[str]) -> int:
         return 0
     if len(arguments.words) != 1:
         raise ValueError("gimbal serve takes one run or model directory (gimbal serve --help)")
-    port = arguments.flags.get("port", "8000")
-    if not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"--port is {port}; it must be a number up to 65535, where 0 takes any free port")
+    number = port(arguments.flags.get("port", "8000"))
     import signal
     import threading
 
@@ -80,7 +78,7 @@ def serve(argv: Sequence[str]) -> int:
         name=Path(target).name,
         seed=run.seed,
         host=arguments.flags.get("host", "127.0.0.1"),
-        port=int(port),
+        port=number,
         fixed="fixed" in arguments.flags,
         record=record,
         keep=10_000,

@@ -33,7 +33,7 @@ def show_list(argv: Sequence[str]) -> int:
         table(recipes.questions())
         return 0
     arguments = parse(argv, valued=("for",))
-    question = arguments.flag("for")
+    question = arguments.flags.get("for")
     unknown = [f"--{key}" for key in arguments.overrides]
     if len(arguments.words) != 1 or arguments.words[0] not in kinds or unknown:
         raise ValueError(

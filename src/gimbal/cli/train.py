@@ -129,7 +129,7 @@ def _replay(arguments: Arguments) -> int:
     original = directories.find_run(arguments.flags["replay"], runs)
     recipe, run = config.load(original, AbstractRun)
     run = replayed(run, original)
-    directory = directories.create(run, recipe, arguments.flag("name") or f"{original.name}-replay", runs)
+    directory = directories.create(run, recipe, arguments.flags.get("name") or f"{original.name}-replay", runs)
     api.launch(api.Start(recipe=recipe, run=run), directory, header=True)
     print(compared(original, directory))
     return 0
@@ -147,9 +147,9 @@ def _train(arguments: Arguments) -> int:
         from gimbal.runtime import checkpoint, directories
 
     flags = arguments.flags
-    runs, name = Path(flags.get("runs", directories.RUNS)), arguments.flag("name")
-    track = trackers.asked(arguments.flag("track"))
-    earlier, resume = arguments.flag("from"), arguments.flag("resume")
+    runs, name = Path(flags.get("runs", directories.RUNS)), flags.get("name")
+    track = trackers.asked(flags.get("track"))
+    earlier, resume = flags.get("from"), flags.get("resume")
     recipe = arguments.words[0] if arguments.words else recipes.default(arguments.overrides)
     with waiting(f"loading the recipe {resume or earlier or recipe} and its tasks"):
         start = api.prepare(recipe, arguments.overrides, name=name, resume=resume, earlier=earlier, runs=runs)
@@ -171,7 +171,7 @@ def _train(arguments: Arguments) -> int:
             directories.free(runs / directories.named(name), run, config.dump(run, recipe))
         _unclaimed(run, arguments, runs / (name or f"{directories.stem_of(recipe)}-{run.seed}"))
         _dry_run(run, recipe, start.notices)
-    elif text := arguments.flag("seeds"):
+    elif text := flags.get("seeds"):
         from gimbal.cli.seeds import at_once, numbers, train_seeds
 
         jobs = at_once(flags.get("jobs", "1"))
@@ -197,7 +197,7 @@ def _train(arguments: Arguments) -> int:
 
 
 def _unclaimed(run: AbstractRun, arguments: Arguments, directory: Path) -> None:
-    """For a dry run: refuse what a run that begins in this directory would be refused for, as another one keeps something there."""
+    """For a dry run: refuse a directory that the run itself would be refused, because another run keeps something there."""
     from gimbal.cli.seeds import check_several, numbers
 
     if "seeds" in arguments.flags:

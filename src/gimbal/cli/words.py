@@ -16,9 +16,6 @@ class Arguments:
     overrides: dict[str, str] = field(default_factory=dict)
     dashed: dict[str, str] = field(default_factory=dict)  # overrides given as --KEY, as typed
 
-    def flag(self, name: str) -> str | None:
-        return self.flags.get(name)
-
 
 def parse(argv: Sequence[str], switches: Sequence[str] = (), valued: Sequence[str] = ()) -> Arguments:
     from gimbal.config.parts import Text
@@ -69,6 +66,13 @@ def flags_first(arguments: Arguments, flags: Sequence[str]) -> Iterator[None]:
         if hint in flags:
             raise ValueError(f"there is no flag --{typed}; did you mean --{hint}?") from error
         raise
+
+
+def port(text: str) -> int:
+    """The value of ``--port``."""
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise ValueError(f"--port is {text}; it must be a number up to 65535, where 0 takes any free port")
+    return int(text)
 
 
 def table(rows: Mapping[str, str]) -> None:

@@ -18,9 +18,8 @@ from gimbal.config.classes import PACKAGE
 MOST_TOLD = 300  # characters shown of an error's message, and of a value
 # Of a reward and of a number of an observation: the sum of 10^8 squares of such is still finite in float32.
 LARGEST = 1e15
-CONTROL = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-)  # also those that turn a line around
+# Also those that turn a line around.
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
@@ -141,10 +140,10 @@ def told(value: Any) -> str:
     return text if len(text) <= MOST_TOLD // 4 else one
 
 
-def some(names: Sequence[str], most: int = 3) -> str:
-    """The first of these names, and how many more there are."""
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
+def some(names: Sequence[str]) -> str:
+    """The first three of these names, and how many more there are."""
+    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + rest
 
 
 def is_own(file: str) -> bool:

@@ -133,9 +133,8 @@ class DenoisingEngine(AbstractStepwise[LivePath, DenoiserPolicy]):
 
     def _draw(self, sampler: str, paths: Sequence[LivePath]) -> None:
         """The next step of each."""
-        where = (
-            self.device
-        )  # paths stay in main memory, where rewards and records want them; only the network may be elsewhere
+        # Paths stay in main memory, where rewards and records want them; only the network may be elsewhere.
+        where = self.device
         amplitude_B = torch.stack([path.amplitude_S[path.length] for path in paths])
         given = [x for path in paths if (x := path.given_D) is not None]
         found = self._policy.step(

@@ -51,8 +51,8 @@ class Client:
     url: str
     patience: float  # seconds for the answer to a request that draws
 
-    def post(self, path: str, body: Any = None, *, seconds: float | None = None) -> Any:
-        return self._ask("POST", path, None if body is None else json.dumps(body), seconds or self.patience)
+    def post(self, path: str, body: Any = None) -> Any:
+        return self._ask("POST", path, None if body is None else json.dumps(body), self.patience)
 
     def get(self, path: str, *, seconds: float | None = None) -> Any:
         return self._ask("GET", path, None, seconds or self.patience)

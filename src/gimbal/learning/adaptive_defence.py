@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 Solution = TypeVar("Solution")
 
@@ -83,15 +83,6 @@ class Defenders:
                     gaps=tuple(gaps),
                     converged=converged,
                 )
-
-
-def non_dominated(return_KM: Float[np.ndarray, "K M"]) -> Bool[np.ndarray, " K"]:
-    """Whether no other policy is at least as good under every attack and better under one; of equal policies the first stays."""
-    keep_K = np.ones(len(return_KM), bool)
-    for k, own_M in enumerate(return_KM):
-        others_K = (return_KM >= own_M).all(1) & ((return_KM > own_M).any(1) | (np.arange(len(return_KM)) < k))
-        keep_K[k] = not others_K.any()
-    return keep_K
 
 
 @dataclass(frozen=True, kw_only=True)

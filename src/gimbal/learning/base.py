@@ -114,7 +114,7 @@ class AbstractLearner(AbstractTrained):
 
     @abstractmethod
     def errors(self, batch: TrainBatch) -> Float[Tensor, " N"]:
-        """How far off the present values of each row's decision are, of an update that says so (``composition.TELLS_ERRORS``)."""
+        """The error of the present values at each row's decision; only for an update with the effect ``composition.TELLS_ERRORS``."""
 
     @abstractmethod
     def arrived(self, group: Group) -> None:
@@ -130,7 +130,7 @@ class AbstractLearner(AbstractTrained):
 
     @abstractmethod
     def save_state(self) -> dict[str, Any]:
-        """Everything else that the next step depends on, but the recipe: see ``load_state``."""
+        """Everything else that the next step depends on, except the recipe: see ``load_state``."""
 
     @abstractmethod
     def load_state(self, state: Mapping[str, Any]) -> None:

@@ -49,8 +49,8 @@ class Learner(AbstractLocalLearner):
     ``update`` says what learns from what; a policy-gradient run is one itself. ``models`` are those it cannot or should not make, by
     name (``critic=...``, ``reference=...``), and ``separate`` those of roles with weights of their own; ``first`` makes the initial
     policy of the run. ``temperature`` is the sampling temperature. ``total_steps`` is where a decaying learning rate ends; ``seed``
-    orders minibatches; ``ranks`` are the processes that share the work. ``begins`` are weights of another run that models begin with,
-    by name; None: ``load_state`` follows, of a run that has begun.
+    orders minibatches; ``ranks`` are the processes that share the work. ``begins`` are another run's weights that models start from,
+    by name; None: the run is resumed, and ``load_state`` follows.
     """
 
     def __init__(

@@ -49,15 +49,10 @@ class Optimization:
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"optimization.{name} is {getattr(self, name)}; it must be in [0, 1)")
-        for name in ("epsilon", "weight_decay"):
-            if not 0 <= getattr(self, name) < MOST:
-                raise ValueError(
-                    f"optimization.{name} is {getattr(self, name)}; it must be a number from 0, below {MOST:g}"
-                )
         for name in ("warmup_steps", "max_grad_norm"):
             if getattr(self, name) < 0:
                 raise ValueError(f"optimization.{name} is {getattr(self, name)}; it must be 0 or above")
-        for name in ("learning_rate", "critic_learning_rate"):
+        for name in ("epsilon", "weight_decay", "learning_rate", "critic_learning_rate"):
             if not 0 <= getattr(self, name) < MOST:
                 raise ValueError(
                     f"optimization.{name} is {getattr(self, name)}; it must be a number from 0, below {MOST:g}"

@@ -83,3 +83,8 @@ class AbstractMask(AbstractPart, ABC):
 
     @abstractmethod
     def __call__(self, batch: TrainBatch) -> Bool[Tensor, "N S"]: ...
+
+
+def check_share(part: object, share: float) -> None:
+    if not 0 <= share <= 1:
+        raise ValueError(f"{type(part).__name__}.share is {share}; it must be a share of the decisions, 0 (none) to 1")

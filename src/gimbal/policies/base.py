@@ -16,6 +16,11 @@ from gimbal.composition import AbstractPart, Composition, Refusal, Verdict
 from gimbal.records import AbstractDecisions, AbstractSampling, Task
 
 
+def place_of(model: str, shipped: Collection[str]) -> str:
+    """The directory of a model that is shipped in the package; any other name as it is."""
+    return str(Path(__file__).parents[1] / "assets" / model) if model in shipped else model
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Log-probabilities of recorded decisions under the policy, with gradient, and other requested outputs of the same forward pass.

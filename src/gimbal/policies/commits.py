@@ -23,8 +23,6 @@ MOST_REVIEWS = 64
 class States:
     """The M states from which forward passes of N rows start: the prompt, and the cells that the pass sees, padded on the right."""
 
-    row_M: Int[Tensor, " M"]
-    first_M: Int[Tensor, " M"]  # the decision that begins the pass
     text_ML: Int[Tensor, "M L"]
     width_M: Int[Tensor, " M"]
     masked_ML: Bool[Tensor, "M L"]  # cells that may be committed
@@ -121,7 +119,7 @@ class Commits(AbstractDecisions):
 
     def after(self, last_NS: Int[Tensor, "N S"]) -> States:
         """The states, each with these tokens in place of those that the pass before it wrote."""
-        row_M, first_M = self.begins_NS.nonzero(as_tuple=True)
+        row_M, first_M = self.begins_NS.nonzero(as_tuple=True)  # each row, and the decision that begins the pass
         pass_M, seen_M, prompt_M = self.pass_NS[row_M, first_M], self.seen_NS[row_M, first_M], self.prompt_N[row_M]
         cell_MT = self._cells(row_M, pass_M, last_NS)
         width_M = prompt_M + seen_M
@@ -134,8 +132,6 @@ class Commits(AbstractDecisions):
         seen_ML = inside_ML & (at_L < width_M[:, None])
         given_ML = self._given_NT(cell_MT.shape[1])[row_M].gather(1, inner_ML)
         return States(
-            row_M=row_M,
-            first_M=first_M,
             text_ML=text_ML,
             width_M=width_M,
             masked_ML=seen_ML & (text_ML == self.mask),

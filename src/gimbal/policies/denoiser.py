@@ -16,7 +16,7 @@ from gimbal import durable
 from gimbal.composition import FORWARD, SHOWS, STREAMS, Advice, Composition, Refusal, Verdict
 from gimbal.objectives.base import UPDATE, AbstractObjective
 from gimbal.policies import diffusers, samplers
-from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
+from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family, place_of
 from gimbal.policies.diffusers import DIFFUSED, DIGITS, RING, SHAPES, SHOWN, STREAM, LoadedParts, NoiseSchedule
 from gimbal.policies.lora import LoRA, inject, merged, save_adapter
 from gimbal.policies.paths import NO_LABEL, ODE, PATHS, TRAILING, Paths, PathSampling
@@ -295,7 +295,7 @@ class Denoiser(AbstractPolicySpec):
 
     @property
     def path(self) -> str:
-        return str(Path(__file__).parent.parent / "assets" / self.model) if self.model in self.shipped else self.model
+        return place_of(self.model, self.shipped)
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         yield from super().fits(whole)

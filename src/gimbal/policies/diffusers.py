@@ -19,6 +19,7 @@ from torch import Tensor
 from gimbal.config.own import out_of_memory, some
 from gimbal.policies.samplers import wide
 
+# The models shipped in the package.
 DIGITS, DIFFUSED, STREAM, SHOWN, SHAPES, RING = (
     "gimbal-digits",
     "gimbal-digits-ddim",
@@ -26,7 +27,7 @@ DIGITS, DIFFUSED, STREAM, SHOWN, SHAPES, RING = (
     "gimbal-digits-shown",
     "gimbal-shapes",
     "gimbal-ring",
-)  # the models shipped in the package
+)
 NETWORKS = ("transformer", "unet")  # where pipelines keep theirs
 CLASSES = "num_embeds_ada_norm"  # of a transformer
 SCHEDULER, INDEX = "scheduler", "model_index.json"

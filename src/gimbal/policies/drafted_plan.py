@@ -67,9 +67,8 @@ class DraftedPlanPolicy(AbstractImplicitPolicy):
         self.changes, self.returns = Normalizer(seen), Normalizer(1)  # whose spreads are units
         share_K = torch.arange(1, self.chain + 1) / self.chain
         lost_K = LEAST_BETA * share_K + (MOST_BETA - LEAST_BETA) / 2 * share_K**2
-        self.register_buffer(
-            "kept_K", (-lost_K).exp(), persistent=False
-        )  # A_k, what k steps leave of a plan's variance
+        # A_k, what k steps leave of a plan's variance.
+        self.register_buffer("kept_K", (-lost_K).exp(), persistent=False)
 
     @cached_property
     def always_PX(self) -> Float[Tensor, "P X"]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ import torch
 from gimbal.config.own import out_of_memory, some
 from gimbal.policies.diffusers import not_diffused
 from gimbal.policies.images import TYPES
-from gimbal.policies.lora import base_of, whole_model
+from gimbal.policies.lora import base_of, quiet_bitsandbytes, whole_model
 
 TOKENIZERS = ("tokenizer*", "vocab*", "merges.txt", "*.model", "*.tiktoken")  # files that are one, or a part of one
 TINY, AGENT, PLAYER, TEACHER = "gimbal-tiny", "gimbal-tiny-agent", "gimbal-tiny-player", "gimbal-tiny-teacher"
@@ -25,13 +24,7 @@ MASKED, SCALES, ROUTES = "gimbal-sudoku", "gimbal-scales", "gimbal-routes"  # an
 HUB_SECONDS = 10.0  # to wait for the Hub
 
 
-def _missed(record: logging.LogRecord) -> bool:
-    """Lets all messages through but one, about an optional kernel that gimbal never calls."""
-    return not str(record.msg).startswith("Failed to load CPU gemm_4bit_forward from kernels-community")
-
-
-# Before transformers, peft or diffusers import it.
-logging.getLogger("bitsandbytes.backends.cpu.ops").addFilter(_missed)
+quiet_bitsandbytes()  # before transformers or diffusers import it
 
 
 def description(path: str) -> Mapping[str, Any]:

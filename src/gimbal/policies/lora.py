@@ -128,14 +128,13 @@ def merged(model: Any) -> dict[str, Tensor]:
     return state
 
 
-def without_4bit(record: logging.LogRecord) -> bool:
-    """Drops bitsandbytes' import warning about missing 4-bit kernels, which nothing here needs."""
+def _without_4bit(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith("Failed to load CPU gemm_4bit_forward")
 
 
 def quiet_bitsandbytes() -> None:
-    """To be called before whatever imports it; peft does wherever it is installed."""
-    logging.getLogger("bitsandbytes.backends.cpu.ops").addFilter(without_4bit)
+    """Drop its warning about 4-bit kernels, which nothing here needs. To be called before whatever imports it, as peft does."""
+    logging.getLogger("bitsandbytes.backends.cpu.ops").addFilter(_without_4bit)
 
 
 def _peft() -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gimbal import durable
 from gimbal.policies import exact, prompts
-from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
+from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family, place_of
 from gimbal.policies.commits import FILLED, REVIEW, WHERE, Commits, MaskedSampling, choice, chosen, doubt, reviewed
 from gimbal.policies.loading import MASKED, ROUTES, SCALES, check_files, read
 from gimbal.records import AbstractDecisions, Task
@@ -273,7 +273,7 @@ class MaskedLM(AbstractPolicySpec):
 
     @property
     def path(self) -> str:
-        return str(Path(__file__).parent.parent / "assets" / self.model) if self.model in self.shipped else self.model
+        return place_of(self.model, self.shipped)
 
     def load(self, seed: int = 0) -> MaskedPolicy:
         model, tokenizer, _ = read(self.path, torch.float32, seed if self.fresh else None, masked=True)

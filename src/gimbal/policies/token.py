@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from gimbal import durable
 from gimbal.composition import LARGE, Advice, Composition, Refusal, Verdict
 from gimbal.policies import exact, prompts
-from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family
+from gimbal.policies.base import AbstractPolicy, AbstractPolicySpec, Evaluation, Family, place_of
 from gimbal.policies.decisions import Tokens
 from gimbal.policies.images import Images, Undrawn
 from gimbal.policies.layout import Layout, Sharing, laid, planned
@@ -364,7 +364,7 @@ class CausalLM(AbstractPolicySpec):
 
     @property
     def path(self) -> str:
-        return str(Path(__file__).parent.parent / "assets" / self.model) if self.model in SHIPPED else self.model
+        return place_of(self.model, SHIPPED)
 
     @property
     def large(self) -> bool:

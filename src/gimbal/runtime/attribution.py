@@ -61,7 +61,8 @@ def explain(
     engine: AbstractEngineSpec,
     against: AbstractEngineSpec | None,
     older: Path | None = None,
-    count: int = 32,
+    *,
+    count: int,
 ) -> Attribution:
     """Draw ``count`` rollouts of the run's tasks with these weights through the run's own way of weights, and split their log-ratios.
 

@@ -193,7 +193,7 @@ def all_of(directory: Path) -> list[Path]:
     return sorted((path for path in _named(directory / "checkpoints") if (path / MANIFEST).is_file()), key=_place)
 
 
-def spoilt(checkpoint: Path, part: str = "", most: int | None = None) -> str:
+def spoilt(checkpoint: Path, part: str, most: int | None = None) -> str:
     """A message on what is wrong with its files, or ""; those above ``most`` bytes are not read."""
     try:
         for name, digest in _manifest(checkpoint)["files"].items():
@@ -265,7 +265,7 @@ def _first(
     return None
 
 
-def _logs_changed(directory: Path, checkpoint: Path, most: int | None = None) -> str:
+def _logs_changed(directory: Path, checkpoint: Path, most: int | None) -> str:
     """A message on which log changed other than by added lines, or ""; one that was above ``most`` bytes may only not be shorter."""
     manifest = _manifest(checkpoint)
     for name, was in manifest["logs"].items():

@@ -92,7 +92,7 @@ def verdicts(run: AbstractRun) -> Iterator[Verdict]:
     yield from named_apart(run.rewards, "reward")
     if run.held_out is not None and run.held_out.rewards is not None:
         yield from named_apart(run.held_out.rewards, "held_out.rewards")
-    yield from _rewards_there(run, whole)
+    yield from _rewards_there(run)
     if run.oversampling > 1 and not run.filters:
         yield Advice(
             "oversampling has no effect without filters: it generates extra groups to replace those that filters drop"
@@ -135,7 +135,7 @@ def _gradient(method: AbstractPolicyGradient, run: AbstractRun, whole: Compositi
     """Whether the parts of a policy gradient fit each other."""
     yield from roles.ratios_once(method)
     yield from _roles(method)
-    yield from roles.fits(method, run, whole)
+    yield from roles.fits(method, run)
     yield from _critic(method, whole)
     if "group_N" in whole.needs and run.num_generations == 1 and isinstance(run.budget, Fixed):
         yield Refusal(
@@ -359,16 +359,13 @@ def _twice(run: AbstractRun) -> Iterator[Verdict]:
             )
 
 
-def _rewards_there(run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
+def _rewards_there(run: AbstractRun) -> Iterator[Verdict]:
     """A reward that a part names but the run lacks would raise KeyError after the first rollouts."""
     known = sorted(reward.name for reward in run.rewards)
     for place, part in walk(run):
-        unknown = (
-            sorted((name, at) for at, name in _named(part) if name not in known)
-            if isinstance(part, AbstractPart)
-            else []
-        )
-        if unknown and not isinstance(part, AbstractReward):
+        if not isinstance(part, AbstractPart) or isinstance(part, AbstractReward):
+            continue
+        if unknown := sorted((name, at) for at, name in _named(part) if name not in known):
             name, at = unknown[0][0], f"{place}.{unknown[0][1]}"
             yield Refusal(
                 f"{type(part).__name__} reads the reward {name!r}, but this run has {known or 'none'}: name another in {at}"

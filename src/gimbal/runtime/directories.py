@@ -130,7 +130,7 @@ def stem_of(recipe: str) -> str:
     return Path(recipe).stem if recipe.endswith((".yaml", ".yml", ".json")) else recipe.rpartition(":")[2]
 
 
-def to_resume(directory: Path, steps: Any = None) -> tuple[str, AbstractRun]:
+def to_resume(directory: Path, steps: Any) -> tuple[str, AbstractRun]:
     """(name of the recipe, the run) of a directory; ``steps`` sets a new total, which ``launch`` saves once nothing can be refused."""
     from gimbal.runtime.run import AbstractRun
 
@@ -285,7 +285,7 @@ def find_runs(target: str | Path, runs: Path = Path(RUNS)) -> list[Path]:
 
 
 def named_runs(
-    targets: Sequence[str | Path] | Mapping[str, str | Path | Sequence[str | Path]], runs: Path = Path(RUNS)
+    targets: Sequence[str | Path] | Mapping[str, str | Path | Sequence[str | Path]], runs: Path
 ) -> list[tuple[str, list[Path]]]:
     """(name, runs) of each target of a comparison: one of a mapping has its name, any other "", so that its runs form groups."""
     given: list[tuple[str, list[Path]]] = []

@@ -35,7 +35,6 @@ CANARIES = 3  # rollouts for the proof of delivery ...
 CANARY_LENGTH = 64  # ... most decisions in each ...
 CANARY_TASKS = 8  # ... and tasks that are tried
 PAIRS = "pair/accuracy"  # the name in a pair loss
-SAMPLED, GREEDY = "sampled", "greedy"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +62,8 @@ class EvalResult:
     shares: Mapping[str, float] = field(default_factory=dict)
     by_source: Mapping[str, float] = field(default_factory=dict)  # pass@1, else the score, of each source of the tasks
     by_task: Mapping[str, float] = field(default_factory=dict)  # and of each task, by its id
-    worst: Mapping[str, float] = field(
-        default_factory=dict
-    )  # of several sources: that and its greedy kin of the worst one; {} if every rollout of one failed
+    # Of several sources: that and its greedy kin of the worst one; {} if every rollout of one failed.
+    worst: Mapping[str, float] = field(default_factory=dict)
     # What rewards say of all samples together, and of all greedy ones.
     figures: Mapping[str, float] = field(default_factory=dict)
     # The standard error of a return, by its spread over tasks; None for a reward, or of one task.

@@ -29,9 +29,7 @@ from gimbal.learning import joining
 from gimbal.learning.base import AbstractLearner
 from gimbal.learning.updates.base import Metrics
 from gimbal.learning.updates.policy_gradient import AbstractPolicyGradient
-from gimbal.learning.weight_sync.base import AbstractWeightSync
 from gimbal.learning.weight_sync.delivery import Delivery
-from gimbal.learning.weight_sync.proof import DeliveryProof
 from gimbal.nested import get_at
 from gimbal.records import Group, Rollout, TrainBatch
 from gimbal.report.causes import repeat_metrics, sample_metrics, surprise_metrics
@@ -80,7 +78,7 @@ class Trainer:
         self.store.claim(self._saved["store"] if self._saved else None, home)
         self.rewards = compose.opened(run)
         policy = (run.policy.at(resume / "model") if resume else run.policy).load(run.seed).to(self.device)
-        self.policy = policies.own(policy)  # engines copy it; the one that is trained is the learner's
+        self.policy = policies.unmapped(policy)  # engines copy it; the one that is trained is the learner's
         learner = partial(policies.learner, run, self.device, resume=resume)
         self.learner: AbstractLearner = joining.lead(ranks, policy, learner)
         self.host = run.runtime.open(
@@ -140,16 +138,6 @@ class Trainer:
         }
         self.unserved: Unserved | None = None
 
-    @property
-    def sync(self) -> AbstractWeightSync:
-        """The weight sync of the policy."""
-        return self.deliveries[""].sync
-
-    @property
-    def proof(self) -> DeliveryProof:
-        """The delivery proof of the policy."""
-        return self.deliveries[""].proof
-
     def begin(self) -> None:
         """Restore the saved state, or start at version 0, and prove that the sampler holds these weights. ``advance`` and ``save`` call
         it; a second call does nothing."""
@@ -181,7 +169,7 @@ class Trainer:
         if self.unserved is not None:
             raise self.unserved
         version, start = self.learner.version, time.perf_counter()
-        # A policy gradient's controllers reach the whole run.
+        # Generate. A policy gradient's controllers reach the whole run, so they may move ``oversampling``.
         present = self.learner.update if isinstance(self.run, Run) else self.run
         self.pipeline.oversampling = get_at(present, "oversampling")
         before = self._computed
@@ -189,26 +177,29 @@ class Trainer:
         computed = None if before is None else (self._computed or 0) - before
         self._check_each(lambda one: one.proof.receipts.heard(one.engine))  # a wrong sampler's data is not trained on
         self._rest()
-        came = sum(len(group.episodes) for group in groups)
         # Injected losses and duplicates come after the pipeline's own counts, which must not see them.
+        count = sum(len(group.episodes) for group in groups)
         groups = self.faults.carried(groups, self.run.seed)
-        carried = sample_metrics(groups, came)
+        carried = sample_metrics(groups, count)
         groups = self.store.join(groups, version, partial(rescored, self.run, self.policy, self.rewards, version))
         for group in groups:
             self.pipeline.selection.replayed(group)
-        generated, fresh, same = time.perf_counter(), pack(groups), self.run.store.same_rows
-        batch = self.pipeline.staleness.trained(self.learner.prepare(self.store.take(fresh)), version)
+        generated = time.perf_counter()
+        # Train on them, or on rows that the store has kept.
+        rows, same = pack(groups), self.run.store.same_rows
+        batch = self.pipeline.staleness.trained(self.learner.prepare(self.store.take(rows)), version)
         # The last moment at which the weights that sampled these groups still exist.
         self.learner.before_update(self.pipeline.held)
         metrics = self.learner.step(batch)
         self.store.learned(batch, self.learner.errors)
         trained = time.perf_counter()
+        # Deliver the new weights, and measure.
         metrics |= self._served() | self._observed(groups, seen, batch, version) | carried
         if FORK in self.run.workflow.requires and batch.decisions is not None:
             extent = self.policy.extent(batch.decisions)
             metrics |= tree_metrics(computed, seen, extent, groups if same else ())
         if held := self.store.metrics():
-            metrics |= held | (replay_metrics(groups, version) if same else lags(fresh, version))
+            metrics |= held | (replay_metrics(groups, version) if same else lags(rows, version))
         # Last, so that controllers see all metrics of the step, and no coefficient moves within one.
         metrics |= self.learner.control(metrics)
         end = time.perf_counter()
@@ -220,17 +211,17 @@ class Trainer:
             "time/sync": end - trained,
             "time/step": end - start,
         }
-        return metrics, groups, batch if same else fresh
+        return metrics, groups, batch if same else rows
 
     def _observed(self, groups: Sequence[Group], seen: Sequence[Group], batch: TrainBatch, version: int) -> Metrics:
         """A step's metrics besides the learner's own. ``seen``: all groups scored for it, including dropped ones."""
         run, family, judged = self.run, self.run.policy.family, self.run.judged
         sized, paid, sources = run.sized, run.paid, run.tasks.sources
         metrics = rollout_metrics(seen or groups, judged=judged, answers=sized, paid=paid, sources=sources)
-        if not any(reward.by_place for reward in self.run.rewards):  # else equal texts may score differently
+        if not any(reward.by_place for reward in run.rewards):  # else equal texts may score differently
             metrics |= repeat_metrics(seen)
         metrics |= surprise_metrics(family, seen or groups) | of_all(self.rewards, seen or groups, "reward/")
-        update, same = self.learner.update, groups if self.run.store.same_rows else ()
+        update, same = self.learner.update, groups if run.store.same_rows else ()
         if isinstance(update, AbstractPolicyGradient):
             metrics |= gradient_metrics(update, same, batch, version, densities=family.densities)
         metrics |= staleness_metrics(batch.column("version_NS", self), batch.mask_NS, version)
@@ -342,9 +333,14 @@ def run_local(
     """
     compose.check(policies.checked(run, directory if resume else None))
     directory.mkdir(parents=True, exist_ok=True)
-    recorded = isinstance(run.workflow, Demonstrated)
-    segs, paid = isinstance(run.engine, Episodes) and run.engine.segment > 0, run.paid and weighed(run.rewards)
-    console = Console(run.steps, name or directory.name, run.policy.family, recorded=recorded, segments=segs, paid=paid)
+    console = Console(
+        run.steps,
+        name or directory.name,
+        run.policy.family,
+        recorded=isinstance(run.workflow, Demonstrated),
+        segments=isinstance(run.engine, Episodes) and run.engine.segment > 0,
+        paid=run.paid and weighed(run.rewards),
+    )
     try:
         if run.faults is not None:
             console.alarm(run.faults.sentence())
@@ -403,8 +399,10 @@ class TrainingSession:
             self.trackers.log(0, self.totals["before"])
         if (row := self.totals.pop("unevaluated", None)) is not None:  # the step's evaluation ended the run
             self._finish(trainer.learner.version, row)
-        with interruptible(lambda: trainer.learner.version + 1) as interrupted:
+        step = trainer.learner.version  # under way; the learner's version rises in the middle of it
+        with interruptible(lambda: step) as interrupted:
             while trainer.learner.version < run.steps:
+                step = trainer.learner.version + 1
                 self._step()
                 last = trainer.learner.version == run.steps
                 if interrupted() and not last:

@@ -88,7 +88,7 @@ class Pipeline:
         surplus: Literal["wait", "recycle"] = "wait",
     ) -> None:
         self.parts, self.staleness, self.ahead, self.seed, self.surplus = parts, staleness, ahead, seed, surplus
-        # Of groups taken back, to be given out again before others; then what the curriculum gave of a round that is not whole yet.
+        # Tasks to dispatch next: those of groups that were taken back, then the curriculum's that wait for a whole round.
         self.returned: deque[Task] = deque()
         self.version = -1  # the last learner step reported to curriculum and budget
         self.patience = Patience(
@@ -98,7 +98,7 @@ class Pipeline:
             note=parts.note,
         )
         self.dispatched = 0  # groups so far; the next group's index
-        # By index. One that enters a state goes to the end, so that those of a state are in the order in which they entered it.
+        # By index. One that changes its state moves to the end: those in one state stand in the order in which they entered it.
         self.outstanding: dict[int, Flight] = {}
         self.drops: Counter[str] = Counter()  # groups, by reason, and "rollouts/REASON", over the whole run
         self.generated = Counter[str]()  # rollouts and decisions drawn over the whole run
@@ -107,7 +107,7 @@ class Pipeline:
         self.lonely = False  # whether the user has been told in this process of groups with nothing to compare
         self.uncollected: list[Finished] = []
         self.oversampling = 1.0  # groups asked for, for each one wanted; the trainer sets it before each batch
-        # Groups since the last batch, and those of them that nothing dropped but as surplus.
+        # Groups finished since the last batch, and those of them that were admitted, surplus ones too.
         self.finished = self.admitted = 0
         self.kept_frac = 1.0  # admitted / finished of the last batch for which any finished
         self.seen: list[Group] = []  # scored since the last batch, dropped ones included: what metrics are about
@@ -125,12 +125,12 @@ class Pipeline:
         while True:
             self._drop_stale(version)
             self._dispatch(version)
-            if chosen := self._batch(version) or self._recycle(version):
+            if indices := self._batch(version) or self._recycle(version):
                 break
             self._go_on()
         ready = self.ready
-        batch = [ready[index] for index in chosen]
-        for index, group in zip(chosen, batch, strict=True):
+        batch = [ready[index] for index in indices]
+        for index, group in zip(indices, batch, strict=True):
             del self.outstanding[index]
             self.selection.trained(group)
             self.bought["trained"] += sum(int(row.mask_S.sum()) for row in group.rows)
@@ -157,7 +157,7 @@ class Pipeline:
         self._admit_ready(wait=not engine.in_flight)
 
     def _admit_ready(self, *, wait: bool) -> None:
-        self._grow()  # of a round that has lost a group the others may be all there
+        self._grow()  # a round that has lost a group may be complete now
         verdict = self.parts.scorer.ready(wait=wait)
         while verdict is not None:
             self._take(verdict)
@@ -174,7 +174,7 @@ class Pipeline:
             self._give_up(verdict.index, verdict.outcome.reason)
 
     def _grow(self) -> None:
-        """Of each round whose groups are all scored: draw more of them, as the budget says, or admit them all."""
+        """Where all groups of a round are scored, draw more for them if the budget asks for it; otherwise admit them all."""
         if not any(flight.state == "scored" for flight in self.outstanding.values()):
             return
         rounds: dict[int, list[int]] = {}
@@ -415,15 +415,15 @@ class Pipeline:
         return self.staleness.batch(ready, {i: flight.version for i, flight in self.outstanding.items()}, version)
 
     def _recycle(self, version: int) -> list[int]:
-        """Where only surplus in flight keeps the learner from its step, take back the latest of it; what to train on, or []."""
+        """If only surplus groups in flight keep the learner waiting, take back the latest of them. Returns what to train on, or []."""
         many = len(self.outstanding) - self.staleness.capacity
         if self.surplus == "wait" or self.ahead == "full" or many <= 0:
             return []
         # Not one that has lost samples and grown: its numbers are not those from 0.
         latest = sorted(i for i, flight in self._in("drawing").items() if flight.asked == flight.planned)[-many:]
         rest = {index: flight.version for index, flight in self.outstanding.items() if index not in latest}
-        chosen = self.staleness.batch(sorted(self.ready), rest, version)
-        for index in latest if chosen else ():
+        indices = self.staleness.batch(sorted(self.ready), rest, version)
+        for index in latest if indices else ():
             flight = self.outstanding[index]
             for sample in set(range(flight.planned + flight.answers)) - flight.results.keys():
                 begun = self.parts.engine.cancel((index, sample))
@@ -431,7 +431,7 @@ class Pipeline:
                 self.generated["decisions"] += 0 if begun is None else begun.drawn
             self.returned.append(flight.task)
             self._lose(index, "recycled")
-        return chosen
+        return indices
 
     def metrics(self) -> dict[str, float]:
         """Metrics of curriculum and budget, and how much of what was generated trained."""

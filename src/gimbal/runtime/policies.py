@@ -44,7 +44,7 @@ def learner(
 
 
 def begins(run: AbstractRun) -> Iterator[Verdict]:
-    """Whether what it begins from another run (``begin_from``) goes together with the rest."""
+    """Whether what it takes from another run (``begin_from``) fits the rest."""
     if not (named := run.learns.begins_from):
         return
     if not _others(run):
@@ -69,7 +69,7 @@ def begins(run: AbstractRun) -> Iterator[Verdict]:
 
 
 def unread(run: AbstractRun) -> Iterator[Advice]:
-    """What a control run says of its policy that the saved one it begins with decides."""
+    """Settings of a control policy that have no effect, because the saved policy it starts from decides them."""
     if saved := control.unread(run.policy):
         values = " and ".join(f"{name} {json.dumps(value)}" for name, value in sorted(saved.items()))
         fields = " and ".join(f"policy.{name}" for name in sorted(saved))
@@ -79,7 +79,7 @@ def unread(run: AbstractRun) -> Iterator[Advice]:
 
 
 def carried(run: AbstractRun) -> dict[str, Mapping[str, Tensor]]:
-    """The weights of another run's models that this one begins with, by name (``begin_from`` of its update)."""
+    """The other run's weights that this one's models start from, by name (``begin_from`` of its update)."""
     if not (named := run.learns.begins_from):
         return {}
     place = Path(named)
@@ -129,7 +129,7 @@ def separate(run: AbstractRun, policy: AbstractPolicy) -> dict[str, AbstractPoli
     found: dict[str, AbstractPolicy] = {}
     for name, one in _models(run).items():
         with _named(f"separate.{name}"):
-            found[name] = own(_spec(run, one).load(run.seed).to(where))
+            found[name] = unmapped(_spec(run, one).load(run.seed).to(where))
         if one.kind is None and shapes(found[name]) != shapes(policy):
             raise ValueError(
                 f"separate.{name}.model is {one.model}, which has other tensors than the policy: all roles need the same architecture"
@@ -144,7 +144,7 @@ def acting(learner: AbstractLearner, run: AbstractRun, role: str, policy: Abstra
 
 
 def alone(run: AbstractRun, name: str) -> AbstractRun:
-    """The run as a model of another kind is in it; any other model is in it as the policy is."""
+    """The run as this model sees it: one of another kind with its own policy, engine, sampling and losses, any other as it is."""
     kind = run.learns.kinds.get(name)
     if kind is None or not isinstance(run, Run):
         return run
@@ -153,8 +153,8 @@ def alone(run: AbstractRun, name: str) -> AbstractRun:
 
 
 def checked(run: AbstractRun, resumed: Path | None) -> AbstractRun:
-    """The run to check. One that is ``resumed`` in this directory goes on with its checkpoint's policy, so that the one it began with,
-    another run's perhaps, need not be there; a policy gradient may still want that as its reference."""
+    """The run to check. A run ``resumed`` in this directory is checked with its checkpoint's policy: the model that it began with,
+    perhaps another run's, need not be there any more. Not a policy gradient, whose reference that model may be."""
     newest = None if resumed is None else checkpoint.newest(resumed)
     return at(run, newest / "model") if newest is not None and isinstance(run, UpdateRun) else run
 
@@ -203,9 +203,9 @@ def shapes(policy: AbstractPolicy) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in policy.state_dict().items()}
 
 
-def own(policy: AbstractPolicy) -> AbstractPolicy:
-    """Move the weights out of the file that they may still be mapped from: there they begin where its header ends, another place in a
-    checkpoint than in the model it began with, and by where a matrix begins a processor's kernels may round its products."""
+def unmapped(policy: AbstractPolicy) -> AbstractPolicy:
+    """Copy the weights out of the file that they may be mapped from. There they begin where its header ends, in a checkpoint at another
+    place than in the first model, and a processor's kernels may round a product by where its matrix begins."""
     for tensor in (*policy.parameters(), *policy.buffers()):
         tensor.data = tensor.data.clone()
     return policy

@@ -61,10 +61,8 @@ class PoolEngine(AbstractDistantEngine, AbstractOwner):
         self.receipts: list[Receipt] = []
         self.loaded: dict[int, int] = {}  # the newest version that a member has confirmed
         self.hangs: Counter[str] = Counter()  # members lost, by the call that did not return
-        self._busy, self._measured = (
-            0.0,
-            time.monotonic(),
-        )  # seconds of work of all members, and the start of that count
+        # Seconds of work of all members, and the start of that count.
+        self._busy, self._measured = 0.0, time.monotonic()
         self._sent = -1
         self._bring: Callable[[int, Stored], None] | None = None  # sends a member the version sent last
         self._stamps: dict[int, Stamp] = {}  # where packets have led a member, once it has done its calls

@@ -29,7 +29,7 @@ NAME = re.compile(r"\w([\w -]*\w)?")  # it names a directory, and ends names of 
 TAKEN = {POLICY, CRITIC, REFERENCE, ANCHOR}
 
 
-def fits(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[Verdict]:
+def fits(method: AbstractPolicyGradient, run: AbstractRun) -> Iterator[Verdict]:
     """Refusals of a run in which roles have weights of their own; nothing for any other."""
     if not method.separate:
         return
@@ -37,7 +37,7 @@ def fits(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -
     for name, kind in method.kinds.items():
         yield from _of_kind(name, kind, run)
     first = next(iter(method.separate))
-    for what, way in _unsupported(method, run, whole):
+    for what, way in _unsupported(method, run):
         yield Refusal(
             f"separate gives {first} weights of its own, which does not work with {what}: {way}, or drop separate"
         )
@@ -128,7 +128,7 @@ def consumers(method: AbstractPolicyGradient) -> list[tuple[str, frozenset[str]]
     return [(type(part).__name__, part.consumes) for part in parts]
 
 
-def _unsupported(method: AbstractPolicyGradient, run: AbstractRun, whole: Composition) -> Iterator[tuple[str, str]]:
+def _unsupported(method: AbstractPolicyGradient, run: AbstractRun) -> Iterator[tuple[str, str]]:
     """What trains or serves one model only, and what to type instead."""
     held_out = run.held_out
     engines = {"engine": run.engine, "held_out.engine": None if held_out is None else held_out.engine}

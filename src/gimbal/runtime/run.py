@@ -99,9 +99,7 @@ class AbstractRun(ABC):
     workflow: AbstractWorkflow = SingleTurn()  # drives the engine through a rollout
     tasks: AbstractTasks
     curriculum: AbstractCurriculumSpec = Epochs()
-    budget: AbstractBudgetSpec = (
-        Fixed()
-    )  # rollouts per task and their length: by default num_generations and sampling.max_length
+    budget: AbstractBudgetSpec = Fixed()  # rollouts per task, and their length: by default num_generations, max_length
     held_out: HeldOut | None = None
     sampling: AbstractSampling = Sampling()  # must fit the policy: Sampling for tokens, StepSampling for control
 
@@ -154,19 +152,21 @@ class AbstractRun(ABC):
     @property
     def sampler(self) -> Driven:
         """The engine that samples its rollouts, and the workflow that drives it."""
-        how = {"owners": self.learns.owners, "kinds": self.learns.kinds, "judged": bool(self.rewards)}
-        return Driven(engine=self.engine, workflow=self.workflow, **how)
+        return self._driven(self.engine, self.workflow, self.rewards)
 
     @property
     def evaluator(self) -> Driven:
         """The same for its evaluation."""
-        held_out = self.held_out
-        engine, workflow, own = (
-            (None,) * 3 if held_out is None else (held_out.engine, held_out.workflow, held_out.rewards)
-        )
-        rewards = self.rewards if own is None else own
-        how = {"owners": self.learns.owners, "kinds": self.learns.kinds, "judged": bool(rewards)}
-        return Driven(engine=engine or self.engine, workflow=workflow or self.workflow, **how)
+        if (own := self.held_out) is None:
+            return self.sampler
+        rewards = self.rewards if own.rewards is None else own.rewards
+        return self._driven(own.engine or self.engine, own.workflow or self.workflow, rewards)
+
+    def _driven(
+        self, engine: AbstractEngineSpec, workflow: AbstractWorkflow, rewards: tuple[AbstractReward, ...]
+    ) -> Driven:
+        learns = self.learns
+        return Driven(engine=engine, workflow=workflow, owners=learns.owners, kinds=learns.kinds, judged=bool(rewards))
 
     @property
     def evaluated_by(self) -> AbstractSampling:

@@ -24,9 +24,8 @@ from gimbal.serve.asked import Asked, rewarded, understood
 from gimbal.serve.driver import Busy
 
 BODY_BYTES = 1 << 22
-THROWN_BYTES = (
-    1 << 26
-)  # of a body that is too large, read and thrown away while they come, so that its client can read why
+# Of a body that is too large, read and thrown away while they come, so that its client can read why.
+THROWN_BYTES = 1 << 26
 SILENCE = 0.5  # seconds after which nothing more of it is coming
 READING_BYTES = 1 << 28  # of all bodies that are being read together
 BODY_SECONDS = 30  # for a client to send its body, or to begin a request on a new connection

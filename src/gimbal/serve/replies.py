@@ -93,7 +93,7 @@ def choice(asked: Asked, index: int, said: Said) -> dict[str, Any]:
     return made | extra | {"token_versions": list(said.versions)}
 
 
-def piece(asked: Asked, index: int, text: str, *, first: bool = False) -> dict[str, Any]:
+def piece(asked: Asked, index: int, text: str, *, first: bool) -> dict[str, Any]:
     """A choice of a chunk: what was said since the last one."""
     if not asked.chat:
         return {"index": index, "text": text, "finish_reason": None, "logprobs": None}
@@ -101,7 +101,7 @@ def piece(asked: Asked, index: int, text: str, *, first: bool = False) -> dict[s
     return {"index": index, "delta": delta, "finish_reason": None, "logprobs": None}
 
 
-def last_piece(whole: Mapping[str, Any], text: str, *, first: bool = False) -> dict[str, Any]:
+def last_piece(whole: Mapping[str, Any], text: str, *, first: bool) -> dict[str, Any]:
     """The choice that ends a stream: the rest of the text, and the other fields of a whole answer."""
     if "message" not in whole:
         return {**whole, "text": text}

@@ -183,7 +183,7 @@ class Agent(AbstractWorkflow):
             else Draw(row=row, told=ids, sampling=sampling)
         )
         said = yield from _said(drawn, begun)
-        mine.row, mine.said = drawn, _after(prompt, said, drawn)
+        mine.row, mine.said = drawn, _after(prompt, said)
         return said
 
 
@@ -241,7 +241,7 @@ def _said(row: Rollout, begun: int) -> Steps:
     )
 
 
-def _after(prompt: tuple[Any, ...], said: Said, row: Rollout) -> tuple[Any, ...]:
+def _after(prompt: tuple[Any, ...], said: Said) -> tuple[Any, ...]:
     """The beginning of a request that continues from this answer."""
     if prompt[0] == "messages":
         return (prompt[0], [*prompt[1], message(said.text, prompt[2], said)], prompt[2])

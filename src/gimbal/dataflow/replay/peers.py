@@ -125,9 +125,8 @@ def _integer(value: Any) -> bool:
 def _task(task: Any) -> Task:
     _must(type(task) is Task and _integer(task.seed) and isinstance(task.columns, Mapping) and _plain(task.columns))
     for text in (task.id, task.prompt, task.source, "" if task.answer is None else task.answer):
-        _must(
-            type(text) is str and bool(text.encode() or True)
-        )  # half of a surrogate pair cannot be written to any file
+        # Half of a surrogate pair cannot be written to any file.
+        _must(type(text) is str and bool(text.encode() or True))
     columns = dict(task.columns)
     return Task(id=task.id, prompt=task.prompt, answer=task.answer, source=task.source, seed=task.seed, columns=columns)
 

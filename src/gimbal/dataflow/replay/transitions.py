@@ -172,9 +172,8 @@ class Ring(AbstractStore):
     def __init__(self, spec: Transitions, seed: int) -> None:
         self.spec, self.seed = spec, seed
         self.rows: TrainBatch | None = None  # places, of which the first ``held`` are taken
-        self.goes_on_P = torch.zeros(
-            0, dtype=torch.bool
-        )  # whether the next place holds the next decision of the same row
+        # Whether the next place holds the next decision of the same row.
+        self.goes_on_P = torch.zeros(0, dtype=torch.bool)
         self.held = self.entered = self.moves = self.taken = 0
         self.error_P = torch.zeros(0)  # of each place, where the preference goes by them
         self.importance = math.nan  # mean, of this step's rows

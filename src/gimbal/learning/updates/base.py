@@ -127,7 +127,7 @@ class Signals(dict[str, float]):
 
 
 def memories(update: AbstractUpdate) -> dict[str, Remembered]:
-    """Of the parts of an update that remember, by their paths."""
+    """The state of each part of an update that remembers, by the part's path."""
     return {path: Remembered(part) for path, part in walk(update) if isinstance(part, AbstractRemembering)}
 
 
@@ -204,12 +204,12 @@ class Models:
         return in_micro_batches(self.ranks, self.policy, batch, self.forward.tokens, columns_of)
 
     def random(self, *names: Any) -> np.random.Generator:
-        """Of this step and these names; the same after a resume."""
+        """A generator for this step and these names; the same after a resume."""
         return ops.philox(self.seed, *names, self.version)
 
     @contextmanager
     def timed(self, what: str) -> Iterator[None]:
-        """What is done within it counts as ``time/WHAT`` of the step."""
+        """Time spent within it counts as ``time/WHAT`` of the step."""
         start = time.perf_counter()
         yield
         self.seconds[what] += time.perf_counter() - start
@@ -220,7 +220,7 @@ class Models:
 
     @torch.no_grad()
     def follow(self, moved: Collection[str]) -> None:
-        """Let models that follow one of these take their step towards it."""
+        """Move each model that follows one of these a step towards it."""
         for name, spec in self.specs.items():
             if spec.follows in moved and spec.rate:
                 own, other = self.modules[name], self.modules[spec.follows]
@@ -229,12 +229,12 @@ class Models:
                     statistic.copy_(newer)
 
     def renew(self, name: str) -> None:
-        """Let it be the present policy."""
+        """Copy the present policy's weights into it."""
         self.modules[name].load_state_dict(self.policy.state_dict())
         self.renewed.add(name)
 
     def begin(self, others: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Let these models begin with such weights, of another run."""
+        """Start these models from another run's weights."""
         for name, weights in others.items():
             own = {n: tuple(x.shape) for n, x in self.modules[name].state_dict().items()}
             there = {n: tuple(x.shape) for n, x in weights.items()}
@@ -248,7 +248,7 @@ class Models:
             self.modules[name].load_state_dict(weights)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the policy, which is saved separately, and what is loaded again from where it was at the start."""
+        """Everything but the policy, which is saved separately, and models that are loaded again from where they came from."""
         made = {name for name, spec in self.specs.items() if spec.first and spec.optimizer is None} - self.renewed
         kept = self.specs.keys() - made - {POLICY}
         return {
@@ -307,18 +307,18 @@ class AbstractUpdate(AbstractPart, ABC):
 
     @abstractmethod
     def losses(self, models: Models, batch: TrainBatch) -> Iterator[Loss]:
-        """The losses of one micro-batch, in order: each is computed when all models have been moved by the one before."""
+        """The losses of one micro-batch, in order. Each is computed after the one before has moved its models."""
 
     def of_run(self, rewards: tuple[AbstractReward, ...]) -> AbstractUpdate:
-        """It, in a run with these rewards: for an update that needs more of them than their scores."""
+        """The update in a run with these rewards, for one that needs more of them than their scores."""
         return self
 
     def init(self, models: Models) -> dict[str, Stateful]:
-        """What its parts remember, by name: made once, kept in ``models.parts``, saved and resumed with the run."""
+        """What its parts remember, by name. Made once, kept in ``models.parts``, saved and resumed with the run."""
         return {}
 
     def begun(self, models: Models) -> None:
-        """Called before the first step of a run, never where one is resumed: what it changes in the policy is saved with that."""
+        """Called before the first step of a new run, not of a resumed one: what it changes in the policy is saved with the policy."""
         return None
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
@@ -326,11 +326,11 @@ class AbstractUpdate(AbstractPart, ABC):
         return batch, {}
 
     def moves(self, batch: TrainBatch) -> list[int] | None:
-        """How many rows each move of the weights takes, in order; None: ``optimization`` sets how many moves, and rows are shuffled."""
+        """How many rows each move of the weights takes, in order. None: as many moves as ``optimization`` says, on shuffled rows."""
         return None
 
     def stages(self, minibatch: TrainBatch) -> Iterable[Mapping[str, Tensor]]:
-        """The passes that one minibatch takes, each by the facts that tell it from the others: by default one."""
+        """The passes over one minibatch, each given by the facts that distinguish it; by default one pass."""
         return ({},)
 
     def survey(self, models: Models, minibatch: TrainBatch) -> tuple[TrainBatch, Metrics]:
@@ -342,15 +342,15 @@ class AbstractUpdate(AbstractPart, ABC):
         return False
 
     def fewest(self) -> int:
-        """Episodes of a group without which it has nothing to compare: of which a group that lost samples is dropped."""
+        """The fewest episodes of a group that it can compare. A group that lost samples and has fewer is dropped."""
         return 1
 
     def errors(self, models: Models, batch: TrainBatch) -> Float[Tensor, " N"]:
-        """|y - Q| of each row of one decision, of an update whose ``effects`` say that it tells them."""
+        """|y - Q| of each row of one decision; only for an update whose ``effects`` have TELLS_ERRORS."""
         raise AssertionError(f"{type(self).__name__} tells no errors")
 
     def step_factor(self, metrics: Mapping[str, float]) -> float:
-        """Of the learning rates of one move, by the metrics of its minibatch."""
+        """What the learning rates of one move are multiplied by, given the metrics of its minibatch."""
         return 1.0
 
     def moved(self, models: Models, metrics: Mapping[str, float]) -> None:
@@ -414,5 +414,5 @@ def assembled(
 
 
 def _cloned(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A checkpoint is of this moment, and training goes on."""
+    """A copy: training goes on while the checkpoint is written."""
     return {name: x.clone() if isinstance(x, Tensor) else x for name, x in state.items()}

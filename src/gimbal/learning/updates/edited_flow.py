@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,7 +15,13 @@ from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpe
 from gimbal.learning.updates.flow_q import NEXT, cloning_noises
 from gimbal.learning.updates.implicit_flow import cloning, gain, proposing
 from gimbal.learning.updates.off_policy import CRITIC, TARGET, AbstractOffPolicy, counted_of, least, means, steps_of
-from gimbal.learning.updates.soft_actor_critic import TEMPERATURE, Temperature
+from gimbal.learning.updates.soft_actor_critic import (
+    TEMPERATURE,
+    Temperature,
+    check_subset,
+    check_temperature,
+    of_temperature,
+)
 from gimbal.policies.best_of import BestOf, BestOfPolicy
 from gimbal.records import TrainBatch
 
@@ -61,16 +66,8 @@ class EditedFlow(AbstractOffPolicy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.alpha < math.inf or not 0 <= self.temperature_learning_rate < math.inf:
-            raise ValueError(
-                f"EditedFlow has alpha {self.alpha}, the first temperature, which is above 0, and temperature_learning_rate "
-                f"{self.temperature_learning_rate}, which is 0 or above"
-            )
-        if not 0 <= self.subset <= self.critic.members:
-            raise ValueError(
-                f"EditedFlow.subset is {self.subset}: how many of the {self.critic.members} networks (update.critic.members) a target "
-                "takes the least of, or 0: all"
-            )
+        check_temperature(self, self.alpha, self.temperature_learning_rate)
+        check_subset(self, self.subset, self.critic.members)
 
     def effects(self) -> frozenset[str]:
         return frozenset({FORWARD})
@@ -81,9 +78,7 @@ class EditedFlow(AbstractOffPolicy):
             POLICY: ModelSpec(optimizer=rates.of_policy()),
             CRITIC: ModelSpec(load=self.critic.load, optimizer=rates.adamw(rates.critic_learning_rate)),
             TARGET: ModelSpec(follows=CRITIC, rate=self.tau),
-            TEMPERATURE: ModelSpec(
-                load=lambda seed: Temperature(self.alpha), optimizer=rates.adamw(self.temperature_learning_rate)
-            ),
+            TEMPERATURE: ModelSpec(load=lambda seed: Temperature(self.alpha), optimizer=of_temperature(self)),
         }
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:

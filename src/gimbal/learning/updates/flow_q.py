@@ -22,14 +22,10 @@ from gimbal.policies.one_step import OneStep, OneStepPolicy
 from gimbal.records import TrainBatch
 
 FLOW = "flow"
-START, TIME = (
-    "noise/start",
-    "noise/time",
-)  # facts: the noise that a flow to the action begins at, and how far it is seen
-ACTS, NEXT = (
-    "noise/acts",
-    "noise/next",
-)  # by which the policy draws an action in an observation, and in the one after it
+# Facts: the noise that a flow to the action begins at, and how far it is seen.
+START, TIME = "noise/start", "noise/time"
+# By which the policy draws an action in an observation, and in the one after it.
+ACTS, NEXT = "noise/acts", "noise/next"
 
 
 def cloning_noises(models: Models, batch: TrainBatch, actions: int) -> dict[str, Tensor]:

@@ -40,7 +40,6 @@ class Noised:
     time_J: Tensor
     label_J: Tensor
     wanted_JD: Tensor
-    place_J: Tensor
     given_JD: Tensor | None = None
     draws: int = 1
 
@@ -58,7 +57,6 @@ class Noised:
             time_J=time_J,
             label_J=decisions.label_N.repeat_interleave(draws, 0),
             wanted_JD=wanted_JD,
-            place_J=place_J,
             given_JD=None if given_ND is None else given_ND.repeat_interleave(draws, 0),
             draws=draws,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,15 +15,12 @@ from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.implicit_q import AbstractImplicitQ
 from gimbal.learning.updates.off_policy import TARGET, counted_of, means, steps_of
-from gimbal.learning.updates.soft_actor_critic import TEMPERATURE, Temperature
+from gimbal.learning.updates.soft_actor_critic import TEMPERATURE, Temperature, of_temperature
 from gimbal.policies.balanced import Balanced, BalancedPolicy
 from gimbal.records import TrainBatch
 
-FAMILY, PICKS, ACTS = (
-    "noise/family",
-    "noise/picks",
-    "noise/acts",
-)  # facts: by which the family is taught, a balance picked, an action drawn at it
+# Facts: by which the family is taught, a balance picked, an action drawn at it.
+FAMILY, PICKS, ACTS = "noise/family", "noise/picks", "noise/acts"
 ENTROPY = -0.5  # of u, that the temperature holds
 
 
@@ -69,11 +66,9 @@ class ImplicitFamily(AbstractImplicitQ):
             )
 
     def models(self) -> dict[str, ModelSpec]:
-        # A decay would pull alpha towards 1.
-        rate = replace(self.optimization.adamw(self.temperature_learning_rate), weight_decay=0.0)
         return {
             **super().models(),
-            TEMPERATURE: ModelSpec(load=lambda seed: Temperature(self.alpha), optimizer=rate),
+            TEMPERATURE: ModelSpec(load=lambda seed: Temperature(self.alpha), optimizer=of_temperature(self)),
         }
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:

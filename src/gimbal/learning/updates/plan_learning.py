@@ -21,11 +21,8 @@ from gimbal.policies.control import output_of
 from gimbal.policies.drafted_plan import DraftedPlan, DraftedPlanPolicy
 from gimbal.records import TrainBatch
 
-IN_PLAN, LEVEL, EARNED = (
-    "noise/plan",
-    "noise/level",
-    "plan/return",
-)  # facts: noise, how much of it, returns from here on
+# Facts: noise, how much of it, returns from here on.
+IN_PLAN, LEVEL, EARNED = "noise/plan", "noise/level", "plan/return"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,7 +115,7 @@ class AbstractPolicyGradient(AbstractUpdate):
         return {ANCHOR: self.anchor.start(models.policy)}
 
     def _provided(self, models: Models) -> None:
-        """Refuses a part that reads a column which neither its policy can evaluate nor anybody else fills."""
+        """Refuse a part that reads a column which its policy cannot evaluate and nothing else fills."""
         critic: AbstractCritic | None = models.get(CRITIC)
         read = [(type(part).__name__, part.needs - FILLED, models.policy) for part in self.readers]
         read += [(type(critic).__name__, critic.reads, models.policy)] if critic is not None else []
@@ -288,7 +288,7 @@ class AbstractPolicyGradient(AbstractUpdate):
             if (own_N1 := segment.own_N1(micro)) is None:
                 loss = loss + self._of_segment(segment, logprob_NS, micro, metrics)
             elif bool((own_N1 & micro.mask_NS).any()):
-                # Of the other kinds 0, not what they are: a ratio to nothing may be infinite, and its gradient would not be a number.
+                # 0 in the rows of other kinds: a ratio to what they lack may be infinite, and its gradient not a number.
                 loss = loss + self._of_segment(segment, logprob_NS.where(own_N1, 0), segment.of(micro), metrics)
         of = (POLICY, *([CRITIC] if CRITIC in models.optimizers else []), *self.separate)
         return Loss(of=of, value=loss, metrics=metrics)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from gimbal.composition import TELLS_ERRORS, TELLS_WORTH, Composition, Refusal, 
 from gimbal.critics.actions import ActionValues
 from gimbal.critics.return_distribution import ReturnDistribution
 from gimbal.dataflow.replay.transitions import Transitions, fresh
+from gimbal.learning.optimizers import AdamW
 from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.off_policy import (
     CRITIC,
@@ -33,17 +35,12 @@ from gimbal.policies.squashed import SquashedGaussian, SquashedGaussianPolicy
 from gimbal.records import TrainBatch
 
 TEMPERATURE = "temperature"
-ACTS, NEXT = (
-    "noise/acts",
-    "noise/next",
-)  # facts: by which the policy draws an action in an observation, and in the one after it
+# Facts: by which the policy draws an action in an observation, and in the one after it.
+ACTS, NEXT = "noise/acts", "noise/next"
 
 
-ANYWHERE, HERE, THERE = (
-    "noise/anywhere",
-    "noise/here",
-    "noise/there",
-)  # facts: of the actions that are held against the data's
+# Facts: of the actions that are held against the data's.
+ANYWHERE, HERE, THERE = "noise/anywhere", "noise/here", "noise/there"
 KEPT = {name: f"kept/{name}" for name in ("data", ACTS, NEXT)}  # facts: which units of the critic a pass keeps
 
 
@@ -53,6 +50,27 @@ class Temperature(nn.Module):
     def __init__(self, initial: float) -> None:
         super().__init__()
         self.log = nn.Parameter(torch.tensor(math.log(initial)))
+
+
+def check_temperature(update: object, alpha: float, rate: float) -> None:
+    if not 0 < alpha < math.inf or not 0 <= rate < math.inf:
+        raise ValueError(
+            f"{type(update).__name__} has alpha {alpha}, the first temperature, which is above 0, and temperature_learning_rate "
+            f"{rate}, which is 0 or above"
+        )
+
+
+def of_temperature(update: Any) -> AdamW:
+    """The optimizer of a learned temperature: without weight decay, which would pull alpha towards 1."""
+    return replace(update.optimization.adamw(update.temperature_learning_rate), weight_decay=0.0)
+
+
+def check_subset(update: object, subset: int, members: int) -> None:
+    if not 0 <= subset <= members:
+        raise ValueError(
+            f"{type(update).__name__}.subset is {subset}: how many of the {members} networks (update.critic.members) a target takes "
+            "the least of, or 0: all"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,22 +166,15 @@ class SoftActorCritic(AbstractOffPolicy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.alpha < math.inf or not 0 <= self.temperature_learning_rate < math.inf:
-            raise ValueError(
-                f"SoftActorCritic has alpha {self.alpha}, the first temperature, which is above 0, and temperature_learning_rate "
-                f"{self.temperature_learning_rate}, which is 0 or above"
-            )
+        check_temperature(self, self.alpha, self.temperature_learning_rate)
         if isinstance(self.critic, ReturnDistribution):
             if self.subset or self.conservative is not None:
                 raise ValueError(
                     f"SoftActorCritic has subset {self.subset} and conservative {self.conservative}, and ReturnDistribution is one "
                     "network: leave both out, or set update.critic='ActionValues(observations=..., actions=...)'"
                 )
-        elif not 0 <= self.subset <= self.critic.members:
-            raise ValueError(
-                f"SoftActorCritic.subset is {self.subset}: how many of the {self.critic.members} networks (update.critic.members) "
-                "a target takes the least of, or 0: all"
-            )
+        else:
+            check_subset(self, self.subset, self.critic.members)
 
     def models(self) -> dict[str, ModelSpec]:
         rates = self.optimization
@@ -172,9 +183,7 @@ class SoftActorCritic(AbstractOffPolicy):
             CRITIC: ModelSpec(load=self.critic.load, optimizer=rates.adamw(rates.critic_learning_rate)),
             TARGET: ModelSpec(follows=CRITIC, rate=self.tau),
             TEMPERATURE: ModelSpec(
-                load=lambda seed: Temperature(self.alpha),
-                # A decay would pull alpha towards 1.
-                optimizer=replace(rates.adamw(self.temperature_learning_rate), weight_decay=0.0) if self.tune else None,
+                load=lambda seed: Temperature(self.alpha), optimizer=of_temperature(self) if self.tune else None
             ),
         }
 

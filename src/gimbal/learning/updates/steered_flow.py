@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -25,7 +24,14 @@ from gimbal.learning.updates.off_policy import (
     steps_of,
     summed,
 )
-from gimbal.learning.updates.soft_actor_critic import ACTS, NEXT, TEMPERATURE, Temperature
+from gimbal.learning.updates.soft_actor_critic import (
+    ACTS,
+    NEXT,
+    TEMPERATURE,
+    Temperature,
+    check_temperature,
+    of_temperature,
+)
 from gimbal.ops import stable_hash
 from gimbal.policies.steered import Steered, SteeredPolicy
 from gimbal.records import TrainBatch
@@ -65,11 +71,7 @@ class SteeredFlow(AbstractOffPolicy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.alpha < math.inf or not 0 <= self.temperature_learning_rate < math.inf:
-            raise ValueError(
-                f"SteeredFlow has alpha {self.alpha}, the first temperature, which is above 0, and temperature_learning_rate "
-                f"{self.temperature_learning_rate}, which is 0 or above"
-            )
+        check_temperature(self, self.alpha, self.temperature_learning_rate)
 
     def effects(self) -> frozenset[str]:
         return frozenset({FORWARD, TELLS_ERRORS})
@@ -83,10 +85,7 @@ class SteeredFlow(AbstractOffPolicy):
             CRITIC: ModelSpec(load=self.critic.load, optimizer=of_critic),
             TARGET: ModelSpec(follows=CRITIC, rate=self.tau),
             LATENT: ModelSpec(load=lambda seed: latent.load(stable_hash(LATENT, seed)), optimizer=of_critic),
-            TEMPERATURE: ModelSpec(
-                load=lambda seed: Temperature(self.alpha),
-                optimizer=replace(rates.adamw(self.temperature_learning_rate), weight_decay=0.0),
-            ),
+            TEMPERATURE: ModelSpec(load=lambda seed: Temperature(self.alpha), optimizer=of_temperature(self)),
         }
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:

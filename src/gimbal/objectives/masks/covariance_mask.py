@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.composition import ENTROPY
-from gimbal.objectives.base import AbstractMask
+from gimbal.objectives.base import AbstractMask, check_share
 from gimbal.objectives.surrogates.clipped_ratio import check_bounds, clip_pessimistically
 from gimbal.ops.lots import first_by, lots
 from gimbal.records import TrainBatch
@@ -23,11 +23,6 @@ def covariance(batch: TrainBatch, reader: object) -> Float[Tensor, "N S"]:
     current_NS, advantage_NS = (batch.column(name, reader).double() for name in ("current_NS", "advantage_NS"))
     first_NS, second_NS = (x_NS - ops.masked_mean(x_NS, batch.mask_NS) for x_NS in (current_NS, advantage_NS))
     return (first_NS * second_NS).where(batch.mask_NS, 0)
-
-
-def check_share(part: object, share: float) -> None:
-    if not 0 <= share <= 1:
-        raise ValueError(f"{type(part).__name__}.share is {share}; it must be a share of the decisions, 0 (none) to 1")
 
 
 def share_of(batch: TrainBatch, share: float) -> int:

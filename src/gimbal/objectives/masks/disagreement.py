@@ -11,7 +11,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from gimbal.composition import DISAGREES, Advice, Composition, Verdict
-from gimbal.objectives.base import AbstractMask
+from gimbal.objectives.base import AbstractMask, check_share
 from gimbal.ops.lots import first_by, lots
 from gimbal.records import TrainBatch
 
@@ -21,11 +21,6 @@ def extreme(batch: TrainBatch, reader: object, share: float, sign: int) -> Bool[
     deviation_NS = batch.column("value_NSM", reader).double().std(-1, correction=0)
     lot_NS = lots(batch.column("behavior_NS", reader), batch.mask_NS, "disagreement")
     return first_by(batch.mask_NS, math.floor(share * int(batch.mask_NS.sum())), sign * deviation_NS, lot_NS)
-
-
-def check_share(part: object, share: float) -> None:
-    if not 0 <= share <= 1:
-        raise ValueError(f"{type(part).__name__}.share is {share}; it must be a share of the decisions, 0 (none) to 1")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gimbal.composition import ENTROPY, Composition, Verdict
-from gimbal.objectives.base import AbstractObjective
-from gimbal.objectives.masks.disagreement import check_share, extreme, one_critic
+from gimbal.objectives.base import AbstractObjective, check_share
+from gimbal.objectives.masks.disagreement import extreme, one_critic
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
 from gimbal.records import Terms, TrainBatch
 

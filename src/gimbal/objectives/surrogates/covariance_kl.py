@@ -11,8 +11,8 @@ from torch import Tensor
 
 from gimbal import ops
 from gimbal.composition import ENTROPY
-from gimbal.objectives.base import UPDATE, AbstractObjective
-from gimbal.objectives.masks.covariance_mask import check_share, covariance, share_of
+from gimbal.objectives.base import UPDATE, AbstractObjective, check_share
+from gimbal.objectives.masks.covariance_mask import covariance, share_of
 from gimbal.objectives.surrogates.clipped_ratio import k3_of
 from gimbal.ops.lots import first_by, lots
 from gimbal.records import Terms, TrainBatch
