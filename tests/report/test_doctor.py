@@ -59,6 +59,7 @@ PRICED = CONTROL | {
 GUARDED = CONTROL | {"controllers": {"guard.penalty": LIMIT | {"signal": "guard/unsafe", "limit": 0.0}}}
 DIALOGUE = TOKENS | {"workflow": {"class": "Dialogue", "tool": {"class": "Calculator"}, "answers": 3}}
 BLACK_BOX = TOKENS | {"workflow": {"class": "Agent", "program": "agent.py:solve"}}
+OFFLINE = {"workflow": {"class": "Demonstrated"}, "engine": {"class": "Offline"}}
 ROLES = {
     "role__planner__frac": 0.4,
     "role__planner__advantage": 0.8,
@@ -222,6 +223,7 @@ SICK = {
         ({"reward__unlike_frac": 0.06}, {"reward__unlike_frac": 0.04}),
         ({"reward__unlike_frac": 0.5, "reward__repeats": 1.0}, {"reward__unlike_frac": 0.5, "reward__repeats": 0.5}),
         ({"reward__unlike_frac": 0.5}, {"reward__unlike_frac": 0.5, "run": CONTROL}),
+        ({"reward__unlike_frac": 0.5}, {"reward__unlike_frac": 0.5, "run": TOKENS | OFFLINE}),  # two sides of a pair
     ],
     "mismatch": [
         ({"mismatch__k3": 1.1e-3}, {"mismatch__k3": 0.9e-3}),
