@@ -52,7 +52,9 @@ def test_few_questions_that_repeat_lose_no_rows():
         assert abs(len(held) - held_out) <= 1 and len(train) + len(held) == 48
     train, held = parted(rows([0] * 90 + [*range(1, 11)]), 0.1)  # one that is asked by most rows is not held out
     assert (len(train), len(held)) == (90, 10)
-    with pytest.raises(ValueError, match="leaves none to train on, as all ask the same: hold out a file of other tasks"):
+    with pytest.raises(
+        ValueError, match="leaves none to train on, as all ask the same: hold out a file of other tasks"
+    ):
         len(parted(rows([0] * 8), 0.1)[0])
 
 

@@ -134,8 +134,8 @@ class Teachers(AbstractPolicySpec):
             )
         if observations < (before := self.tells % self.observations):
             raise ValueError(
-                f"the teacher in {place} has {observations} observations, and the student {before} before the one that tells the variants "
-                f"apart (tells={self.tells}): a teacher sees all of these, so this one was trained elsewhere"
+                f"the teacher in {place} has {observations} observations, and the student {before} before the one that tells the "
+                f"variants apart (tells={self.tells}): a teacher sees all of these, so this one was trained elsewhere"
             )
         policy = frozen(base_in(place, Deterministic(observations=observations, actions=actions)), seed)
         read_weights(policy, place)
