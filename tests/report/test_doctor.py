@@ -60,6 +60,7 @@ GUARDED = CONTROL | {"controllers": {"guard.penalty": LIMIT | {"signal": "guard/
 DIALOGUE = TOKENS | {"workflow": {"class": "Dialogue", "tool": {"class": "Calculator"}, "answers": 3}}
 BLACK_BOX = TOKENS | {"workflow": {"class": "Agent", "program": "agent.py:solve"}}
 OFFLINE = {"workflow": {"class": "Demonstrated"}, "engine": {"class": "Offline"}}
+STILL = {"optimization": {"learning_rate": 0.0}}
 ROLES = {
     "role__planner__frac": 0.4,
     "role__planner__advantage": 0.8,
@@ -213,6 +214,14 @@ SICK = {
             {"replay__moves": 0.0, "replay__held": (10.0, 120.0), "run": BUFFERED},
             {"replay__moves": (0.0, 1.0), "replay__held": 120.0, "run": BUFFERED},
         )
+    ],
+    "weights do not move": [
+        ({"run": TOKENS | STILL, "sync__moved": 0.0}, {"run": TOKENS, "sync__moved": 0.0}),
+        ({"run": TOKENS | OFFLINE | STILL}, {"run": TOKENS | OFFLINE}),
+        (
+            {"run": {"policy": TOKENS["policy"], "update": STILL}},
+            {"run": TOKENS | STILL | {"controllers": {"optimization.learning_rate": {"class": "Staircase"}}}},
+        ),
     ],
     "steps undone": [({"loop__kept": 0.0}, {"loop__kept": 0.01})],
     "lost samples": [
@@ -689,7 +698,7 @@ def test_every_proposed_experiment_is_a_command_that_starts(
     for pairs in SICK.values():
         for beyond, _ in pairs:
             added = {key: value for key, value in beyond.get("run", {}).items() if key in ADDED}
-            added |= {"sampling": small_recipe["sampling"] | added["sampling"]} if "sampling" in added else {}
+            added |= {name: small_recipe[name] | added[name] for name in ("sampling", "optimization") if name in added}
             whole = buffered_recipe if "store" in beyond.get("run", {}) else small_recipe | added
             whole = denoising_recipe if beyond.get("run", {}).get("policy") == MADE["policy"] else whole
             for sign in diagnose(record(**beyond | {"run": whole})).signs:
@@ -708,6 +717,7 @@ def test_every_proposed_experiment_is_a_command_that_starts(
 ADDED = (
     "prompts_per_step",
     "sampling",
+    "optimization",
     "regularisers",
     "workflow",
     "reward_shaping",

@@ -390,8 +390,12 @@ class Record:
         if (region := self._region) is not None:  # a distance goes with the square of the rate
             key = "stability.region.kl" if "update" not in self.run else "update.stability.region.kl"
             return f"{key}={short(region * factor**2)}"
+        return self.rate_of(self.learning_rate * factor)
+
+    def rate_of(self, value: float) -> str:
+        """The key for this learning rate."""
         key = "learning_rate" if "update" not in self.run else "update.optimization.learning_rate"
-        return f"{key}={short(self.learning_rate * factor)}"
+        return f"{key}={short(value)}"
 
 
 def _best(points: Iterable[Point], name: str) -> Point:
