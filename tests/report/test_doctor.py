@@ -532,6 +532,26 @@ def test_a_return_falls_by_its_own_spread_and_no_segments(record):
             assert [n for n in names(directory) if n == "evaluation fell"] == (found if known else []), (after, known)
 
 
+@pytest.mark.parametrize(
+    ("losses", "error", "told"),
+    [
+        ((2.0, 1.0, 1.4), 0.08, ["evaluation fell"]),  # 3.5 standard errors
+        ((2.0, 1.0, 1.4), 0.1, []),
+        ((2.0, 1.0, 1.04), 0.001, []),  # sure, and too little to matter
+        ((2.0, 1.9, 1.8), 0.5, []),  # the same rows are better: that they are few is no doubt of it
+        ((2.0, 1.0, 1.4), None, []),
+        ((2.0, 1.0, 2.1), None, ["evaluation fell"]),
+    ],
+)
+def test_a_held_out_loss_that_rises_beyond_its_noise_is_told(record, losses, error, told):
+    directory = record(run=TOKENS | OFFLINE, steps=12)
+    noise = {} if error is None else {"eval/loss_error": error}
+    first, best, last = ({"eval/loss": loss} | noise for loss in losses)
+    summary(steps=12, before=first, after=last).save(directory / "summary.json")
+    relabel(directory, **{name: [None] * 5 + [value] + [None] * 6 for name, value in best.items()})
+    assert names(directory) == told
+
+
 def test_a_file_of_held_out_tasks_has_as_much_noise_as_any_other(record):
     """How many were asked stands in the evaluation: a file's rows are counted nowhere else. Without it only a halving is a fall."""
     own = TOKENS | {"held_out": {"tasks": {"class": "Dataset", "path": "rows.jsonl"}, "samples": 4}}

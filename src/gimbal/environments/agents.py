@@ -213,7 +213,7 @@ def acted_in(source: str) -> AbstractActed:
 
 
 def agents_in(source: str) -> int:
-    """How many agents have rows of their own in the environment of this name. One that gymnasium registers is of one, and is not opened."""
+    """How many agents have rows of their own in the environment of this name. What gymnasium registers has one, and is not opened."""
     return 1 if split(source)[0] in gymnasium.registry else max(1, acted_in(source).agents)
 
 

@@ -108,7 +108,7 @@ def reward_hacking(record: Record) -> Sign | None:
     """The score rises while its goal falls: the evaluation, or the first reward's verdict. Or the evaluation, with other rewards,
     does not move."""
     score, passes = record.ends("reward/mean"), record.ends("pass_rate")
-    if score is None or score.error is None:
+    if score is None or score.error is None or record.offline:
         return None
     rose = score.by > SURE * score.error
     drop = 0.0 if passes is None or passes.error is None else -passes.by
