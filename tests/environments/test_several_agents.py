@@ -107,6 +107,8 @@ def test_together_they_are_one_environment_that_earns_what_all_earn():
     [
         ("Choosers", r"different choices \(walker_0: 3 choices, walker_1: 5 choices.*set together=1 behind its @"),
         ("Walks@m=2", r"raises TypeError"),
+        ("Walks@together=2", r"Walks sets together=2; it is 1 \(one decision of all agents\) or 0"),
+        ("Walks@together=-1", r"sets together=-1; it is 1"),
         ("Numbered", r"has possible_agents=\[0, 1\]; the names of its agents are wanted, as different texts"),
         ("Nameless", r"has possible_agents=\[\]; the names"),
     ],

@@ -10,6 +10,7 @@ from gimbal.environments.base import AbstractTasks
 from gimbal.environments.dataset import Dataset, Rows
 from gimbal.environments.mixture import Mixed
 from gimbal.environments.split import Split, parted
+from gimbal.ops import philox
 
 
 def rows(prompts):
@@ -22,34 +23,38 @@ def asked(tasks):
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=5, max_size=40), st.sampled_from([0.1, 0.25, 1.0, 3.0]), st.integers(0, 5))
-def test_no_question_is_on_both_sides(prompts, amount, seed):
+def test_a_question_is_on_one_side_with_all_its_rows(prompts, amount, seed):
     """Also where one is asked twice."""
     try:
         train, held = (asked(side) for side in parted(rows(prompts), amount, seed))
     except ValueError as error:
-        assert "leaves none to train on" in str(error)
+        assert "leaves none to train on" in str(error) and len(set(prompts)) == 1
         return
-    assert not set(train) & set(held) and len(held) == len(set(held)) >= 1
-    assert len(held) <= max(1, round(amount * len(prompts)) if amount < 1 else amount)
-    assert set(train) | set(held) == set(map(str, prompts))
+    assert train and held and not set(train) & set(held) and sorted(train + held) == sorted(map(str, prompts))
+    count = max(1, round(amount * len(prompts)) if amount < 1 else amount)
+    smallest = min(map(prompts.count, prompts))
+    assert len(held) <= max(count, smallest)
     again = [asked(side) for side in parted(rows(prompts), amount, seed)]
     assert again == [train, held]
 
 
-def test_tasks_that_ask_the_same_as_held_out_ones_are_counted():
-    train, held = parted(rows([n % 5 for n in range(48)]), 0.05)
-    count = 48 - len(train) - len(held)
-    assert count > 0 and train.left_out().startswith(
-        f"{count} of 48 tasks are left out, because they ask the same as a held-out one (there are 5 different questions): "
-        f"{len(train)} are trained on and {len(held)} held out"
-    )
-    assert parted(rows(range(48)), 0.1)[0].left_out() == ""
+def test_of_different_questions_those_drawn_first_are_held_out():
+    """The split of rows, as it was before rows that ask the same were kept together."""
+    for size, amount, seed, count in ((50, 10.0, 0, 10), (333, 0.1, 7, 33), (5, 0.05, 1, 1)):
+        first = sorted(philox(seed, "held out").permutation(size)[:count])
+        train, held = (asked(side) for side in parted(rows(range(size)), amount, seed))
+        assert held == [str(n) for n in first] and train == [str(n) for n in range(size) if n not in first]
+
+
+def test_few_questions_that_repeat_lose_no_rows():
+    for amount, held_out in ((0.05, 9), (0.25, 10), (0.5, 20), (0.9, 38)):
+        train, held = parted(rows([n % 5 for n in range(48)]), amount)
+        assert abs(len(held) - held_out) <= 1 and len(train) + len(held) == 48
+    train, held = parted(rows([0] * 90 + [*range(1, 11)]), 0.1)  # one that is asked by most rows is not held out
+    assert (len(train), len(held)) == (90, 10)
     with pytest.raises(
-        ValueError,
-        match="none to train on: they ask 5 different questions, each of which is among the 24 tasks drawn to be held out",
+        ValueError, match="leaves none to train on, as all ask the same: hold out a file of other tasks"
     ):
-        len(parted(rows([n % 5 for n in range(48)]), 0.5)[0])
-    with pytest.raises(ValueError, match="they ask 1 different question, which is among the 1 tasks drawn"):
         len(parted(rows([0] * 8), 0.1)[0])
 
 

@@ -32,6 +32,19 @@ def test_chats_that_differ_before_the_last_message_are_no_pair():
         task({"prompt": "2 + 2", "chosen": [USER, FOUR], "rejected": "5"})
 
 
+def test_a_pair_whose_sides_are_the_same_is_refused_by_its_row():
+    for same in ("4", [FOUR], [{**FOUR, "content": None, "tool_calls": [{"function": {"name": "add"}}]}]):
+        with pytest.raises(ValueError, match=r"row 1: chosen and rejected say the same.*take the row out"):
+            list(
+                Rows(
+                    rows=[
+                        {"prompt": "1", "chosen": "1", "rejected": "2"},
+                        {"prompt": "2", "chosen": same, "rejected": same},
+                    ]
+                )
+            )
+
+
 def test_the_last_message_of_a_chat_is_what_is_learned():
     read = task({"messages": [USER, FOUR], "level": 3})
     assert (read.columns["messages"], read.columns["completion"], read.columns["level"]) == ([USER], "4", 3)

@@ -71,6 +71,13 @@ def test_teachers_that_do_not_fit_are_refused(tmp_path):
         replace(spec, actions=2).load()
     with pytest.raises(ValueError, match="a teacher sees the first observations of the student's"):
         replace(spec, observations=2, tells=1).load()
+    narrow = Gaussian(observations=2, actions=1)
+    narrow.load(0).save(tmp_path / "narrow")
+    with pytest.raises(ValueError, match="narrow has 2 observations, and the student 3 before the one that tells"):
+        replace(spec, teachers={str(tmp_path / "narrow"): 1.0}).load()
+    with pytest.raises(ValueError, match="narrow has 2 observations, and the student 3"):
+        replace(spec, teachers={str(tmp_path / "narrow"): 1.0}, tells=-1).load()
+    assert replace(spec, teachers={str(tmp_path / "narrow"): 1.0}, tells=2).load()  # it sees all that come before
     with pytest.raises(ValueError, match=r"a name in reference\.teachers must be a directory"):
         replace(spec, teachers={"nowhere": 1.0}).load()
     student = Gaussian(observations=4, actions=1).load(0)

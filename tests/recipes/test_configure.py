@@ -303,6 +303,21 @@ def test_an_evaluation_with_a_workflow_of_its_own_follows_the_runs():
     assert own == replace(plain, read=3), "what is set there stays"
 
 
+def test_an_evaluation_with_an_engine_of_its_own_has_environments_in_processes_where_the_run_has():
+    plain = recipes.load("sac").held_out.engine
+    held = [
+        recipes.load("sac", {key: Text(value) for key, value in typed.items()}).held_out.engine
+        for typed in (
+            {"engine.apart": "true", "engine.slots": "4"},
+            {"engine": "Episodes(apart=true)"},
+            {"engine.apart": "true", "held_out.engine.apart": "false"},
+            {"held_out.engine.apart": "true"},
+        )
+    ]
+    apart = replace(plain, apart=True)
+    assert held == [apart, apart, plain, apart], "its slots are its own"
+
+
 def test_a_short_name_that_a_reference_has_too_is_the_policys():
     run = recipes.load("opd", {"lora": Text("LoRA(rank=4)")})
     assert run.policy.lora.rank == 4 and run.reference.lora is None

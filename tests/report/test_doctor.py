@@ -59,6 +59,8 @@ PRICED = CONTROL | {
 GUARDED = CONTROL | {"controllers": {"guard.penalty": LIMIT | {"signal": "guard/unsafe", "limit": 0.0}}}
 DIALOGUE = TOKENS | {"workflow": {"class": "Dialogue", "tool": {"class": "Calculator"}, "answers": 3}}
 BLACK_BOX = TOKENS | {"workflow": {"class": "Agent", "program": "agent.py:solve"}}
+OFFLINE = {"workflow": {"class": "Demonstrated"}, "engine": {"class": "Offline"}}
+STILL = {"optimization": {"learning_rate": 0.0}}
 ROLES = {
     "role__planner__frac": 0.4,
     "role__planner__advantage": 0.8,
@@ -213,6 +215,14 @@ SICK = {
             {"replay__moves": (0.0, 1.0), "replay__held": 120.0, "run": BUFFERED},
         )
     ],
+    "weights do not move": [
+        ({"run": TOKENS | STILL, "sync__moved": 0.0}, {"run": TOKENS, "sync__moved": 0.0}),
+        ({"run": TOKENS | OFFLINE | STILL}, {"run": TOKENS | OFFLINE}),
+        (
+            {"run": {"policy": TOKENS["policy"], "update": STILL}},
+            {"run": TOKENS | STILL | {"controllers": {"optimization.learning_rate": {"class": "Staircase"}}}},
+        ),
+    ],
     "steps undone": [({"loop__kept": 0.0}, {"loop__kept": 0.01})],
     "lost samples": [
         ({"samples__doubled": 1.0}, {}),
@@ -222,6 +232,7 @@ SICK = {
         ({"reward__unlike_frac": 0.06}, {"reward__unlike_frac": 0.04}),
         ({"reward__unlike_frac": 0.5, "reward__repeats": 1.0}, {"reward__unlike_frac": 0.5, "reward__repeats": 0.5}),
         ({"reward__unlike_frac": 0.5}, {"reward__unlike_frac": 0.5, "run": CONTROL}),
+        ({"reward__unlike_frac": 0.5}, {"reward__unlike_frac": 0.5, "run": TOKENS | OFFLINE}),  # two sides of a pair
     ],
     "mismatch": [
         ({"mismatch__k3": 1.1e-3}, {"mismatch__k3": 0.9e-3}),
@@ -521,6 +532,26 @@ def test_a_return_falls_by_its_own_spread_and_no_segments(record):
             assert [n for n in names(directory) if n == "evaluation fell"] == (found if known else []), (after, known)
 
 
+@pytest.mark.parametrize(
+    ("losses", "error", "told"),
+    [
+        ((2.0, 1.0, 1.4), 0.08, ["evaluation fell"]),  # 3.5 standard errors
+        ((2.0, 1.0, 1.4), 0.1, []),
+        ((2.0, 1.0, 1.04), 0.001, []),  # sure, and too little to matter
+        ((2.0, 1.9, 1.8), 0.5, []),  # the same rows are better: that they are few is no doubt of it
+        ((2.0, 1.0, 1.4), None, []),
+        ((2.0, 1.0, 2.1), None, ["evaluation fell"]),
+    ],
+)
+def test_a_held_out_loss_that_rises_beyond_its_noise_is_told(record, losses, error, told):
+    directory = record(run=TOKENS | OFFLINE, steps=12)
+    noise = {} if error is None else {"eval/loss_error": error}
+    first, best, last = ({"eval/loss": loss} | noise for loss in losses)
+    summary(steps=12, before=first, after=last).save(directory / "summary.json")
+    relabel(directory, **{name: [None] * 5 + [value] + [None] * 6 for name, value in best.items()})
+    assert names(directory) == told
+
+
 def test_a_file_of_held_out_tasks_has_as_much_noise_as_any_other(record):
     """How many were asked stands in the evaluation: a file's rows are counted nowhere else. Without it only a halving is a fall."""
     own = TOKENS | {"held_out": {"tasks": {"class": "Dataset", "path": "rows.jsonl"}, "samples": 4}}
@@ -687,7 +718,7 @@ def test_every_proposed_experiment_is_a_command_that_starts(
     for pairs in SICK.values():
         for beyond, _ in pairs:
             added = {key: value for key, value in beyond.get("run", {}).items() if key in ADDED}
-            added |= {"sampling": small_recipe["sampling"] | added["sampling"]} if "sampling" in added else {}
+            added |= {name: small_recipe[name] | added[name] for name in ("sampling", "optimization") if name in added}
             whole = buffered_recipe if "store" in beyond.get("run", {}) else small_recipe | added
             whole = denoising_recipe if beyond.get("run", {}).get("policy") == MADE["policy"] else whole
             for sign in diagnose(record(**beyond | {"run": whole})).signs:
@@ -706,6 +737,7 @@ def test_every_proposed_experiment_is_a_command_that_starts(
 ADDED = (
     "prompts_per_step",
     "sampling",
+    "optimization",
     "regularisers",
     "workflow",
     "reward_shaping",

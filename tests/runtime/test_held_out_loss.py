@@ -9,6 +9,7 @@ import torch
 
 from gimbal import api, cli
 from gimbal.runtime.directories import find_run
+from gimbal.runtime.evaluate import error_of
 
 ROWS = [{"prompt": f"{a} + 2 =", "completion": f" {a + 2}"} for a in range(6)]
 PAIRS = [{"prompt": f"{a} + 2 =", "chosen": f" {a + 2}", "rejected": f" {a}"} for a in range(6)]
@@ -58,3 +59,14 @@ def test_dpo_reports_loss_and_accuracy_of_held_out_pairs(tmp_path, monkeypatch, 
         and 0 <= summary["after"]["eval/pair/accuracy"] <= 1
     )
     assert summary["after"]["eval/loss"] != summary["before"]["eval/loss"]
+
+
+def test_the_error_of_a_loss_is_what_rows_differ_by_beside_their_length():
+    lengths = [3, 5, 9, 4, 8, 2, 7, 6]
+    total = sum(lengths)
+    assert error_of([1.5 * n / total for n in lengths], lengths) == pytest.approx(0, abs=1e-9)
+    assert error_of([0.1] * 7, [1] * 7) is None
+    parts = [
+        value / 8 for value in (1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0)
+    ]  # of rows of one length: s / sqrt(n), by n - 2
+    assert error_of(parts, [4] * 8) == pytest.approx((8 * 0.25 / 6 / 8) ** 0.5)

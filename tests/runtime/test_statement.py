@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small import small_run
 
 from gimbal import recipes
+from gimbal.config.parts import Text
 from gimbal.dataflow.budgets.deepened import Deepened
 from gimbal.dataflow.budgets.until_mixed import UntilMixed
 from gimbal.dataflow.curricula.banded import Banded
@@ -97,3 +98,17 @@ def test_only_what_holds_is_said_and_what_was_chosen_is_named(changes, said):
 def test_recorded_data_has_no_version(name):
     said = statement(recipes.load(name))
     assert "trained on recorded data; seed 0." in said and "version" not in said and "sampler" not in said
+
+
+@pytest.mark.parametrize(
+    ("recipe", "name", "said"),
+    [
+        ("cartpole", "Walks", "16 rollouts (at most 8,000 env steps, 24,000 decisions of 3 agents) and"),
+        ("cartpole", "Walks@together=1", "16 rollouts (at most 8,000 env steps) and"),
+        ("cartpole", "One", "16 rollouts (at most 8,000 env steps) and"),
+        ("dqn", "Walks", "0.25 updates for each decision of an agent after the first 1,000"),
+    ],
+)
+def test_steps_of_an_environment_are_told_apart_from_the_decisions_of_its_agents(recipe, name, said):
+    environment = Path(__file__).parent.parent / "environments" / f"several_agents.py:{name}"
+    assert said in statement(recipes.load(recipe, {"environment": Text(str(environment))}))

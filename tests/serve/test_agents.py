@@ -17,7 +17,7 @@ from gimbal.engines.base import Request, drained
 from gimbal.engines.native import Native
 from gimbal.learning.weight_sync.receipts import load
 from gimbal.policies.token import CausalLM, Sampling, Tokens
-from gimbal.records import Drop, Episode, Part, Task
+from gimbal.records import VISIT, Drop, Episode, Part, Task
 from gimbal.rewards.exact import ExactAnswer
 from gimbal.runtime.run import HeldOut
 from gimbal.serve._host import _descendants
@@ -125,6 +125,11 @@ def test_the_prompt_of_a_chat_row_is_its_messages(policy):
     columns = {"messages": [{"role": "user", "content": "1+1="}], "question": "1+1="}
     (episode,) = episodes(policy, "of_chats", [columns])
     assert isinstance(episode, Episode) and episode.score == 1.0, episode
+
+
+def test_a_task_that_comes_again_looks_the_same(policy):
+    first, again = episodes(policy, "counts_columns", [{"level": 1}, {"level": 1, VISIT: 1}])
+    assert first.score == again.score == 4  # id, prompt, answer and its own
 
 
 def test_a_rewritten_history_begins_a_row(policy):

@@ -212,6 +212,11 @@ def acted_in(source: str) -> AbstractActed:
     return Environment(source, of=env)
 
 
+def agents_in(source: str) -> int:
+    """How many agents have rows of their own in the environment of this name. What gymnasium registers has one, and is not opened."""
+    return 1 if split(source)[0] in gymnasium.registry else max(1, acted_in(source).agents)
+
+
 def together(source: str, env: Any) -> AllAgents:
     """All of its agents as one, where its name says so."""
     if not split(source)[1].get(TOGETHER):

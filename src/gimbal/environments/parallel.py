@@ -37,6 +37,10 @@ def made_parallel(
     make: Callable[..., Any], source: str, settings: Mapping[str, Any], values: Mapping[str, float]
 ) -> Any:
     """The environment by its own arguments: the numbers behind the @, whole ones as integers (1 and 0 do for a yes or no)."""
+    if (all_at_once := values.get(TOGETHER, 0)) not in (0, 1):
+        raise ValueError(
+            f"{source} sets {TOGETHER}={all_at_once:g}; it is 1 (one decision of all agents) or 0 (each decides for itself)"
+        )
     given = {name: int(value) if value.is_integer() else value for name, value in values.items() if name != TOGETHER}
     try:
         return make(**settings, **given)

@@ -20,9 +20,11 @@ from gimbal.records import Task
 class Split(AbstractTasks):
     """One side of a task set, divided by ``seed``: the held-out tasks, a share (``held_out`` below 1) or a number of them, or the rest.
 
-    A task with the same question as a held-out one is on neither side: it must not be trained on, and is not held out twice.
+    Tasks that ask the same are on the same side. Questions are held out in the order in which ``seed`` draws the tasks; one with more
+    tasks than are still wanted is trained on, and if all have more, the one with the fewest is held out.
 
-    - the two sides, of one ``seed`` and ``held_out``: no task and no question in both.
+    - the two sides, of one ``seed`` and ``held_out``: every task is on one of them, no question on both.
+    - no question asked twice: the tasks that are drawn first are held out.
     """
 
     tasks: AbstractTasks
@@ -51,17 +53,6 @@ class Split(AbstractTasks):
     def __getitem__(self, index: int) -> Task:
         return self.tasks[int(self._places[index])]
 
-    def left_out(self) -> str:
-        """How many tasks are on neither side, because they ask the same as a held-out one; "" if there are none."""
-        size, (trained, held) = len(self.tasks), map(len, self._sides)
-        if size == held + trained:
-            return ""
-        return (
-            f"{size - held - trained:,} of {size:,} tasks are left out, because they ask the same as a held-out one (there are "
-            f"{len(np.unique(self._asked)):,} different questions): {trained:,} are trained on and {held:,} held out; a "
-            "file of other tasks, held_out=FILE, leaves none out"
-        )
-
     @property
     def _places(self) -> np.ndarray:
         return self._sides[self.side == "held_out"]
@@ -76,21 +67,25 @@ class Split(AbstractTasks):
         size = len(self.tasks)
         count = int(self.held_out) if self.held_out >= 1 else max(1, round(self.held_out * size))
         order = philox(self.seed, "held out").permutation(size)
-        held = np.zeros(size, bool)
-        held[order[: min(count, size)]] = True
-        asked = self._asked
-        rest = ~np.isin(asked, asked[held])
-        if not rest.any():
-            told = f"held_out={self.held_out:g} of {size:,} tasks leaves none to train on"
-            if count >= size:
-                raise ValueError(f"{told}; lower it")
-            many = "question, which is" if (n := len(np.unique(asked))) == 1 else "questions, each of which is"
-            raise ValueError(
-                f"{told}: they ask {n:,} different {many} among the {count:,} tasks drawn to be held out, and a task that asks the "
-                "same as a held-out one is not trained on: lower it, or hold out a file of other tasks, held_out=FILE"
+        _, first_Q, question_N, size_Q = np.unique(
+            self._asked[order], return_index=True, return_inverse=True, return_counts=True
+        )
+        if count >= size or len(first_Q) == 1:
+            why = (
+                "; lower it"
+                if count >= size
+                else ", as all ask the same: hold out a file of other tasks, held_out=FILE"
             )
-        _, first = np.unique(asked[held], return_index=True)
-        return np.flatnonzero(rest), np.flatnonzero(held)[np.sort(first)]
+            raise ValueError(f"held_out={self.held_out:g} of {size:,} tasks leaves none to train on{why}")
+        held_Q = np.zeros(len(first_Q), bool)
+        drawn = first_Q.argsort()
+        for question in drawn:
+            if size_Q[question] <= count:
+                held_Q[question], count = True, count - size_Q[question]
+        if not held_Q.any():
+            held_Q[min(drawn, key=size_Q.__getitem__)] = True
+        held_N = held_Q[question_N]
+        return np.sort(order[~held_N]), np.sort(order[held_N])
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
         for other in whole.all(Split):

@@ -51,6 +51,10 @@ def _pair(row: Mapping[str, Any], prompt: str, there: bool, where: str) -> Mappi
     if None in texts:
         expected = "texts, or chats of one assistant message" if there else "chats that end with the assistant"
         raise ValueError(f"{where}: chosen and rejected are {sides[0]!r:.60} and {sides[1]!r:.60}; expected {expected}")
+    if texts[0] == texts[1]:
+        raise ValueError(
+            f"{where}: chosen and rejected say the same, {texts[0]!r:.60}, so neither is better: take the row out of the data"
+        )
     made: dict[str, Any] = {"completion": texts, "score": [1.0, 0.0]}
     if not there:
         asked, other = (None if isinstance(side, str) else list(side[:-1]) for side in sides)

@@ -82,7 +82,7 @@ class Teachers(AbstractPolicySpec):
 
     ``teachers`` are directories that runs of pendulum, sac, td3 and the like saved, each with the value that the observation's number
     ``tells`` (from 0) has in its variant; that nearest to the present one is asked. A teacher sees the first numbers of the
-    observation, as many as it was trained on, so what tells the variants apart comes after them.
+    observation, as many as it was trained on: at least all that come before the one that tells the variants apart.
 
     - one teacher: that policy, in all states.
     """
@@ -131,6 +131,11 @@ class Teachers(AbstractPolicySpec):
             raise ValueError(
                 f"the teacher in {place} has {observations} observations and {actions} actions, and the student {self.observations} "
                 f"and {self.actions}: a teacher sees the first observations of the student's, and does as many actions"
+            )
+        if observations < (before := self.tells % self.observations):
+            raise ValueError(
+                f"the teacher in {place} has {observations} observations, and the student {before} before the one that tells the "
+                f"variants apart (tells={self.tells}): a teacher sees all of these, so this one was trained elsewhere"
             )
         policy = frozen(base_in(place, Deterministic(observations=observations, actions=actions)), seed)
         read_weights(policy, place)

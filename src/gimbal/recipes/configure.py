@@ -13,6 +13,7 @@ from gimbal.config import override, paths, read
 from gimbal.config.aliases import INPUTS
 from gimbal.critics.tokens import HiddenValue
 from gimbal.dataflow.replay.transitions import Transitions
+from gimbal.engines.episodes import Episodes
 from gimbal.environments.base import AbstractTasks
 from gimbal.environments.dataset import Dataset, Rows
 from gimbal.environments.forms import short
@@ -87,6 +88,7 @@ def configured(
     run = _solved(run, changes, notice)
     run = _beside(recipe, run, changes, notice)
     run = _followed(recipe, _drawn(recipe, run, changes), changes)
+    run = _in_processes(recipe, run, changes)
     run, said = sized(recipe, run, changes)
     if said:
         notice(said)
@@ -206,6 +208,18 @@ def _followed(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any])
     assert held_out is not None
     follows = replace(own, **changed)  # pyrefly: ignore[bad-specialization]; every part is a dataclass
     return replace(run, held_out=replace(held_out, workflow=follows))
+
+
+def _in_processes(recipe: AbstractRun, run: AbstractRun, changes: Mapping[str, Any]) -> AbstractRun:
+    """An evaluation with an engine of its own has its environments in processes where the run has, unless the user sets it."""
+    was, now, held_out = recipe.engine, run.engine, run.held_out
+    own = None if held_out is None else held_out.engine
+    if not isinstance(was, Episodes) or not isinstance(now, Episodes) or not isinstance(own, Episodes):
+        return run
+    if was.apart != own.apart or {"held_out.engine", "held_out.engine.apart"} & changes.keys():
+        return run
+    assert held_out is not None
+    return replace(run, held_out=replace(held_out, engine=replace(own, apart=now.apart)))
 
 
 def _number(value: Any) -> float | None:

@@ -54,6 +54,7 @@ RULES: Sequence[Rule] = (
     Rule(sign=acting.environment_errors, always=True),
     Rule(sign=failures.noisy_reward, families=TEXT, always=True),
     Rule(sign=failures.mismatch, always=True),
+    Rule(sign=settings.no_rate, always=True),
     Rule(sign=settings.wrong_sign),
     Rule(sign=settings.reward_hacking, families=TEXT, always=True),
     Rule(sign=denoised.hacked, families=MADE, always=True),

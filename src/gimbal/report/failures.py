@@ -159,9 +159,10 @@ def lost_samples(record: Record) -> Sign | None:
 
 
 def noisy_reward(record: Record) -> Sign | None:
+    """A text gets one score, then another. Of recorded answers the data have the scores: two sides of a pair may say the same."""
     repeats, unlike = record("reward/repeats"), record("reward/unlike_frac")
     texts = sum(repeats)
-    if texts < REPEATS:
+    if texts < REPEATS or record.offline:
         return None
     share = sum(n * frac for n, frac in zip(repeats, unlike, strict=True)) / texts
     if share < UNLIKE:

@@ -14,7 +14,7 @@ from typing import Any
 
 from gimbal.config import RECIPE_FILE, read_file, run_of
 from gimbal.report.files import METRICS, STOPPED, SUMMARY, JsonLines, Summary, read_stopped
-from gimbal.report.held_out import SUCCESS, measures, ranked, smaller
+from gimbal.report.held_out import LOSS, SUCCESS, measures, ranked, smaller
 
 # Families for rules: text policies, those that make samples (by denoising, or by filling in cells), and those that act.
 TOKENS, CONTROL, SAMPLES = "tokens", "env_steps", "samples"
@@ -28,7 +28,7 @@ NEAR = 3  # steps around an evaluation whose spread of returns represents its ow
 LOST = 0.5  # share of a score's gain whose loss counts as a fall
 # Steps above which an experiment is shorter than the run; shorter runs show their outcome only at the end.
 LONG_RUN = 200
-ERROR = "eval/score_error"  # the evaluation's own standard error
+ERROR = "_error"  # behind a figure's name: the evaluation's own standard error of it
 TASKS = "eval/tasks"  # how many it asked; older runs did not say
 RETURN = "reward/return/mean"  # of the episodes that ended in a step, where a rollout is a segment of one
 TREND = 8  # least steps for a run to have a beginning and an end, a quarter each
@@ -72,8 +72,9 @@ class Change:
 
     @property
     def matters(self) -> bool:
-        """Whether it is large enough to report; for an evaluation, everything beyond chance is."""
-        if self.name.startswith("eval/") and self.error is not None:
+        """Whether it is large enough to report; for an evaluation, everything beyond chance is, but for a loss, which many rows know
+        to a hundredth."""
+        if self.name.startswith("eval/") and self.error is not None and self.name not in LOSS:
             return True
         shares = min(self.start.value, self.end.value) >= 0 and max(self.start.value, self.end.value) <= 1
         return abs(self.by) >= WORTH * (1.0 if shares else max(abs(self.start.value), abs(self.end.value)))
@@ -262,10 +263,11 @@ class Record:
 
     def _evaluation_error(self, name: str, start: Point, end: Point) -> float | None:
         """Error when the same tasks are sampled twice: at most p (1 - p) over all samples, or over all greedy ones; for a return, by
-        its spread over the evaluation's own tasks; for another score by the score's in training; None for what is neither."""
+        its spread over the evaluation's own tasks; for a loss by that over rows, and none of what it gained, as the rows are the
+        same; for another score by the score's in training; None for what is neither."""
         of = dict(self.evaluated)
-        own = [float(error) for point in (start, end) if (error := of[point.step].get(ERROR)) is not None]
-        if name == "eval/score" and len(own) == 2:
+        own = [float(error) for point in (start, end) if (error := of[point.step].get(name + ERROR)) is not None]
+        if len(own) == 2 and not (name in LOSS and end.value <= start.value):
             return math.hypot(*own)
         held_out = self.run.get("held_out") or {}
         size = of[end.step].get(TASKS) or (held_out.get("tasks") or {}).get("size")
@@ -390,8 +392,12 @@ class Record:
         if (region := self._region) is not None:  # a distance goes with the square of the rate
             key = "stability.region.kl" if "update" not in self.run else "update.stability.region.kl"
             return f"{key}={short(region * factor**2)}"
+        return self.rate_of(self.learning_rate * factor)
+
+    def rate_of(self, value: float) -> str:
+        """The key for this learning rate."""
         key = "learning_rate" if "update" not in self.run else "update.optimization.learning_rate"
-        return f"{key}={short(self.learning_rate * factor)}"
+        return f"{key}={short(value)}"
 
 
 def _best(points: Iterable[Point], name: str) -> Point:

@@ -17,6 +17,7 @@ LARGE_MOVE, LARGE_KL = 0.2, 0.1
 # ... and a decision's total move if every step moves it the same way: too little to change the text.
 SMALL_MOVE, SMALL_KL, HEALTHY_MOVE = 0.1, 1e-3, 0.05
 FEWEST = 2  # updates whose moves add up
+FIRST_RATE = 1e-5  # to begin from where the rate is 0: too small for a small network rather than too large for a pretrained model
 TURNED = -0.2  # correlation of score and advantage: near 1 in healthy runs, and 0.5 over the first episodes of Pendulum
 FEW = 8  # rollouts per step: the sign of their mean is random ...
 LONG = 20  # ... and so is what a shorter run learns from them; from this length, no learning is a sign by itself
@@ -37,6 +38,17 @@ CUT_OFF = 0.3  # share of rollouts cut at max_length: the answer is usually at t
 ALL_CUT_OFF = 0.99
 PASS_ANYWAY = 0.1  # of those cut off
 SURE = 3.0  # standard errors, estimated from step to step
+
+
+def no_rate(record: Record) -> Sign | None:
+    """A learning rate of 0, which no controller moves."""
+    if record.learning_rate or any("learning_rate" in path for path in record.setting("controllers", {})):
+        return None
+    return Sign(
+        name="weights do not move",
+        evidence="the learning rate is 0, so the run only measured the model that it began with",
+        experiment=record.again(record.rate_of(FIRST_RATE)),
+    )
 
 
 def wrong_sign(record: Record) -> Sign | None:
@@ -96,7 +108,7 @@ def reward_hacking(record: Record) -> Sign | None:
     """The score rises while its goal falls: the evaluation, or the first reward's verdict. Or the evaluation, with other rewards,
     does not move."""
     score, passes = record.ends("reward/mean"), record.ends("pass_rate")
-    if score is None or score.error is None:
+    if score is None or score.error is None or record.offline:
         return None
     rose = score.by > SURE * score.error
     drop = 0.0 if passes is None or passes.error is None else -passes.by

@@ -46,7 +46,7 @@ from gimbal.rewards.base import AbstractReward
 from gimbal.rewards.scoring import unmeasured
 from gimbal.runtime import checkpoint, policies, roles
 from gimbal.runtime.judging import alone, named_apart, numbered, taken, worded
-from gimbal.runtime.looking import Copied, Unread, columns_there, left_out, looked_at, overlap, unlabelled
+from gimbal.runtime.looking import Copied, Unread, columns_there, looked_at, overlap, unlabelled
 from gimbal.runtime.rounds import chosen, plans
 from gimbal.runtime.run import AbstractRun, Run
 from gimbal.workflows.runner import Driven
@@ -248,7 +248,7 @@ def accepted(
                 if policy is not None and (doubt := policy.accepts(task, sampling.max_length)):
                     doubts.append(doubt)
     columns_there(run, columns)
-    known = [*left_out(run.tasks), *(overlap(run.tasks, held_out.tasks) if held_out else ())]
+    known = overlap(run.tasks, held_out.tasks) if held_out else ()
     return [*doubts[:1], *unread.sentence(), *unlabelled(run, columns), *filter(None, [numbers]), *notes, *known]
 
 

@@ -34,6 +34,10 @@ from gimbal.workflows.demonstrated import Demonstrated
 CANARIES = 3  # rollouts for the proof of delivery ...
 CANARY_LENGTH = 64  # ... most decisions in each ...
 CANARY_TASKS = 8  # ... and tasks that are tried
+BLOCKS, FEWEST = (
+    32,
+    8,
+)  # parts of held-out written answers whose losses are told apart, and from how many their spread is known
 PAIRS = "pair/accuracy"  # the name in a pair loss
 
 
@@ -135,13 +139,15 @@ class HeldOutLoss:
     """The evaluation of supervised training: the run's loss on held-out rows, whose answers are written, not sampled.
 
     ``accuracy``: the share of pairs whose better answer the policy prefers more than the reference does; None without pairs.
+    ``error``: the standard error of the loss, by its spread over parts of the rows; None of few.
     """
 
     loss: float
     accuracy: float | None
+    error: float | None = None
 
     def metrics(self) -> dict[str, float]:
-        figures = {"eval/loss": self.loss}
+        figures = {"eval/loss": self.loss} | ({} if self.error is None else {"eval/loss_error": self.error})
         return figures if self.accuracy is None else figures | {"eval/pair/accuracy": self.accuracy}
 
     def failures(self) -> str:
@@ -177,16 +183,34 @@ def held_out_loss(
             "no held-out row has a written answer that counts; add others with held_out=FILE, or held_out=none"
         )
     update, models = learner.update, learner.models
-    loss, shares = 0.0, list[float]()
+    parts, lengths, shares = list[float](), list[int](), list[float]()
     with torch.no_grad():
         batch, _ = update.prepare(models, pack(kept).to(models.device))
         batch, _ = update.survey(models, batch)
-        tokens, whole = update.optimization.microbatch_tokens, update.whole_groups()
+        # In parts, since the spread over them is the noise of their sum.
+        rows, width = models.policy.extent(batch.decisions)
+        tokens = min(update.optimization.microbatch_tokens, math.ceil(rows * width / BLOCKS))
+        whole = update.whole_groups()
         for micro in learner.ranks.micro_batches(batch, tokens, policy=models.policy, whole_groups=whole):
             found = next(iter(update.losses(models, micro)))
-            loss += float(found.value)
+            parts.append(float(found.value))
+            lengths.append(int(micro.mask_NS.sum()))
             shares += [found.metrics[PAIRS]] if PAIRS in found.metrics else []
-    return HeldOutLoss(loss=loss, accuracy=sum(shares) if shares else None)
+    return HeldOutLoss(loss=sum(parts), accuracy=sum(shares) if shares else None, error=error_of(parts, lengths))
+
+
+def error_of(parts: Sequence[float], lengths: Sequence[int]) -> float | None:
+    """The standard error of sum(parts), each the part of some rows in a loss: sqrt(n / (n - 2) sum r^2), with r what is left of a part
+    beside a straight line in the rows' length. A mean over tokens has more of long rows, and the same rows are asked each time.
+
+    - a loss that is the same at every token: 0.
+    - fewer than ``FEWEST`` parts: None, since so few do not show their spread.
+    """
+    if len(parts) < FEWEST:
+        return None
+    line = np.stack([np.ones(len(parts)), np.asarray(lengths, float)], 1)
+    left = np.asarray(parts) - line @ np.linalg.lstsq(line, np.asarray(parts), rcond=None)[0]
+    return math.sqrt(len(parts) / (len(parts) - 2) * float(left @ left))
 
 
 def canary(run: AbstractRun, engine: AbstractEngine, tasks: AbstractTasks) -> list[Rollout]:

@@ -41,13 +41,6 @@ def overlap(tasks: AbstractTasks, held_out: AbstractTasks) -> Iterator[str]:
         )
 
 
-def left_out(tasks: AbstractTasks) -> Iterator[str]:
-    """Rows that a split leaves out of both sides: one sentence for each set that has some."""
-    for rows in _row_sets(tasks):
-        if isinstance(rows, Split) and (told := rows.left_out()):
-            yield told
-
-
 def _row_sets(tasks: AbstractTasks) -> Iterator[AbstractTasks]:
     """Tasks whose every row was checked, so that each question is known."""
     match tasks:

@@ -11,8 +11,10 @@ from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.engines.offline import Offline
 from gimbal.engines.playback import Playback
+from gimbal.environments.agents import agents_in
 from gimbal.environments.base import AbstractTasks
 from gimbal.environments.dataset import Dataset, Rows
+from gimbal.environments.gym import Gymnasium
 from gimbal.environments.mixture import Mixed
 from gimbal.environments.split import Split
 from gimbal.policies.commits import MaskedSampling
@@ -30,14 +32,15 @@ def statement(run: AbstractRun) -> str:
     if not run.steps:
         return f"0 steps: nothing is trained{', only evaluated' * (run.held_out is not None)}; seed {run.seed}."
     unit = run.policy.family.unit.replace("_", " ").removesuffix("s")
+    agents = agents_in(run.tasks.source) if isinstance(run.tasks, Gymnasium) else 1
     return (
-        f"{counted(run.steps, 'step')}, each of {_drawn(run, unit)} and {_moves(run, unit)}; trained on {_made(run)}"
+        f"{counted(run.steps, 'step')}, each of {_drawn(run, unit, agents)} and {_moves(run, unit, agents)}; trained on {_made(run)}"
         f"{_chosen(run)}; seed {run.seed}." + (f" {run.faults.sentence()}." if run.faults is not None else "")
     )
 
 
-def _drawn(run: AbstractRun, unit: str) -> str:
-    """The rollouts of a step: as many as are known before it."""
+def _drawn(run: AbstractRun, unit: str, agents: int) -> str:
+    """The rollouts of a step: as many as are known before it. Of several agents each decides in a step of the environment."""
     prompts, each = run.prompts_per_step, run.num_generations
     sizes = "" if isinstance(run.budget, Fixed | UntilMixed) else f"the budget {type(run.budget).__name__}"
     if isinstance(run.budget, Fixed) and _sized(run.tasks):
@@ -54,7 +57,9 @@ def _drawn(run: AbstractRun, unit: str) -> str:
     longest = min(longest, config.plain(run.engine).get("segment") or longest)  # at most a segment of an episode
     if len(run.workflow.players) > 1:  # a row for each role that acts
         return f"{drawn} (at most {counted(longest, unit)} a row)"
-    return f"{drawn} (at most {counted(prompts * each * longest, unit)})"
+    most = prompts * each * longest
+    of_agents = f", {counted(most * agents, 'decision')} of {agents} agents" if agents > 1 else ""
+    return f"{drawn} (at most {counted(most, unit)}{of_agents})"
 
 
 def _sized(tasks: AbstractTasks) -> bool:
@@ -82,11 +87,12 @@ def _chosen(run: AbstractRun) -> str:
     return f"; {' '.join(names)}" if names else ""
 
 
-def _moves(run: AbstractRun, unit: str) -> str:
+def _moves(run: AbstractRun, unit: str, agents: int) -> str:
     """The updates of a step."""
     if isinstance(run.store, Transitions):  # measured as replay/update_to_data
         after = f" after the first {run.store.learning_starts:,}" if run.store.learning_starts else ""
-        return f"{counted(run.store.update_to_data, 'update')} for each {unit}{after}"
+        each = "decision of an agent" if agents > 1 else unit
+        return f"{counted(run.store.update_to_data, 'update')} for each {each}{after}"
     if isinstance(run.store, Recordings):
         return counted(run.store.moves, "update")
     return counted(run.learns.optimization.epochs * run.learns.optimization.minibatches, "update")

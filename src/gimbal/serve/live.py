@@ -17,7 +17,7 @@ from gimbal.engines.base import Unserved, Witness
 from gimbal.environments.base import AbstractEnvironment, Failure, Moment
 from gimbal.environments.program import Program, Reply, Said, is_reference
 from gimbal.policies.token import Tokens
-from gimbal.records import MOST_LENGTH, Rollout, Task
+from gimbal.records import MOST_LENGTH, VISIT, Rollout, Task
 from gimbal.serve.asked import Asked
 from gimbal.serve.board import Box, Question, board
 
@@ -37,7 +37,10 @@ class UnderWay(AbstractEnvironment):
         self.close()
         self.box = board().open()
         asked = task.columns.get("messages", task.prompt)  # of a chat row the messages: its text is empty
-        given = {**task.columns, "id": task.id, "prompt": asked, "answer": task.answer}
+        own = {
+            name: value for name, value in task.columns.items() if name != VISIT
+        }  # the curriculum's, from its second epoch on
+        given = {**own, "id": task.id, "prompt": asked, "answer": task.answer}
         streams = f"{seed}/{task.id}/{self.spec.sample}"
         host_of(self.spec.program).start(self.box, f"{board().url}/{self.box.name}/v1", given, streams)
 
