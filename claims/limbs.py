@@ -14,11 +14,11 @@ alone may help.
 
 **Rule.** Seeds 0 to 4. An arm is above another if the interval of the difference of their figures, over all 25 pairs of seeds (exact,
 96.8 %: the third from either end), lies above 0. *A clip for each limb helps* if *limbs* is above *joint*; *it is more than a wider
-clip* if *limbs* is above *joint wide*. Recorded over all batches: the share of ratios that were clipped (of *limbs*: the mean of both),
-the share that .2 on the joint ratio would have clipped, and the KL to the policy as the update began.
+clip* if *limbs* is above *joint wide*. Recorded over all batches: the share of ratios that were clipped (of *limbs*: the mean of both;
+and the share that a clip of .2 on their joint ratio would have met), and the KL to the policy as the update began.
 
-**Limits.** A body made for the question, without forces or contact, whose limbs share nothing but the policy's layers and the reward. One
-group size, one wider clip. The paper has a humanoid of three groups, whose form of the ratio is not public.
+**Limits.** A body made for the question, without forces or contact, whose limbs share the policy's layers and the reward alone. One
+size of groups, one wider clip. The paper has a humanoid of three groups, whose form of the ratio is not public.
 
 Written before its runs, after one pilot on this task (seed 101, 3e-3, 30 batches, *joint*): -12.9, .17 clipped, 13 CPU seconds. On
 HalfCheetah-v5 by legs, the first choice, episodes cut off at 200 steps, 60,000 steps at 1e-3 brought *joint* to 12 in 21 CPU seconds,
