@@ -1,46 +1,50 @@
 """What a flow between noise and action gains that is cloned anew in stages from what the policy does (GoRL, arXiv:2512.02581).
 
-**Settings.** *doors*: one try is an action in [-1, 1]; two doors, .15 to either side of -.5 and of .5, one of them open by a fair coin
-of each episode. A try at the open one pays 1 and ends the episode, of at most four tries; nothing is observed and nothing remembered.
+**Setting.** One try is an action in [-1, 1]. Of two doors, .15 to either side of -.5 and of .5, one is open by a fair coin in
+each episode. A try at the open one pays 1 and ends the episode, of at most four tries; nothing is observed and nothing remembered.
 Whoever always tries one door opens .5; whoever tries either by a coin .94; N(0, s^2) at best .47 (s near .49). Batches of 100 episodes,
-20 steps of Adam each, no discount; figure: the share of 400 held-out episodes that the last policy opens, as it samples. *pendulum*:
-Pendulum-v1, the recipe `pendulum` in batches of 10 episodes; figure: the mean return of 40 held-out ones by its mode.
+20 steps of Adam each, no discount. Figure: the share of 400 held-out episodes that the last policy opens, as it samples.
 
 **Arms.** *gaussian*, PPO's Gaussian of 64 x 64, 18 batches. *gorl*, the recipe `gorl` in three stages of 8, 4 and 4 batches: the first
 is *gaussian*; before each other one a flow of 64 x 64 (1,000 moves at 1e-3) clones one more batch of the last policy, from N(0, 1), and
 a new Gaussian begins over its noise at N(0, 1), held there by `KLPenalty` at 1e-3. *once*, the same flow after the first stage, never
-refreshed: 8 and 9 batches. A batch that is recorded is counted, so that all arms draw 18. *given*, on doors alone: 18 batches over a
-flow that clones 100 tries around both doors, deviation .25. Every stage has a new critic and a new Adam. Rates do not decay: what
-`pendulum` does would end each stage at 0.
+refreshed: 8 and 9 batches. A batch that is recorded is counted, so that all arms draw 18. *given*: 18 batches over a flow
+that clones 100 tries around both doors, deviation .25. Every stage has a new critic and a new Adam. Rates do not decay: with the decay
+of `pendulum` each stage would end at 0.
 
 **Rates.** Each arm at the best of 6e-4, 2e-3 and 6e-3, one for policy and critic, by one run of seed 100.
 
-**Rule.** Seeds 0 to 4, doors first. An arm is above another if the interval of the difference of their figures, over all 25 pairs of
-seeds (exact, 96.8 %: the third from either end), lies above 0. On each task *the decoder is above a Gaussian* if *gorl* is above
-*gaussian*, and *its refresh helps* if *gorl* is above *once*; on doors *a decoder of both is used* if *given* is above *gaussian*.
+**Rule.** Seeds 0 to 4. An arm is above another if the interval of the difference of their figures, over all 25 pairs of seeds (exact,
+96.8 %: the third from either end), lies above 0. *The decoder is above a Gaussian* if *gorl* is above *gaussian*, *its refresh helps*
+if *gorl* is above *once*, *a decoder of both doors is used* if *given* is above *gaussian*.
 
 **Expected.** A flow that clones a Gaussian is affine, and a Gaussian over the noise of an affine flow is a Gaussian: by itself the
 refresh adds no second mode to what is done in one state, but for what clipping to the bound and errors of the clone add. So *gorl* can
-gain on doors little, *given* much; elsewhere what stages change is the scale of the noise, and that each begins anew.
+gain little here, *given* much.
 
-**Limits.** Two tasks of one dimension, small networks, stages of few batches; doors is made for the question. The published stages have
+**Limits.** One task of one dimension, made for the question, a small network, stages of few batches. The published stages have
 millions of steps, flows cloned from all recent rollouts, which are of several policies, and a wider clip after the first. *gorl* has a
 new critic and a new Adam twice, *once* one time, *gaussian* never: a loss may be theirs as well as the flow's.
 
-Written before its runs, after pilots of seed 101 at 2e-3 in 24 batches, with rates that fell to 0 by the end of each stage and stages
-of 7, 6, 4 and 4: on doors (50 steps of Adam a batch) *gaussian* .47, *gorl* .57, *given* .73, tries near the rarer door .41, .37 and
-.47 of those near any; on Pendulum *gaussian* -161, *gorl* -994, and hence fewer stages and no decay. A first form of a task with
-several modes, four goals around a point, was thrown away: PPO had all there is after 13,000 steps.
+Written before its runs, after pilots of seed 101 at 2e-3 in 24 batches, with rates that fell to 0 by the end of each stage, stages of
+7, 6, 4 and 4 and 50 steps of Adam a batch: *gaussian* .47, *gorl* .57, *given* .73, tries near the rarer door .41, .37 and .47 of those
+near any. A first form, four goals around a point, was thrown away: PPO had all there is after 13,000 steps.
 
-    python claims/decoders.py       # goes on from claims/decoders.json; about eight minutes of one core
+Pendulum-v1 stood in the rule as a second task, in the same stages, and is left out: for want of time none of its runs was finished. In
+pilots of 24 batches, as above, *gaussian* had -161 there and *gorl* -994.
+
+What else may explain it, seen after the runs: *given* opens what its data do at best. Whoever tries as they do opens .64, so PPO over
+the noise did not come nearer to the doors: it kept both in four seeds of five, which is all that is shown.
+
+    python claims/decoders.py       # goes on from claims/decoders.json; about four minutes of one core
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -65,24 +69,20 @@ from gimbal.runtime.run import HeldOut, Run
 
 RECORD = Path(__file__).with_suffix(".json")
 STAGES: Mapping[str, tuple[int, ...]] = {  # batches; each that is recorded is one more
-    "doors, gaussian": (18,),
-    "doors, once": (8, 9),
-    "doors, gorl": (8, 4, 4),
-    "doors, given": (18,),
-    "pendulum, gaussian": (18,),
-    "pendulum, once": (8, 9),
-    "pendulum, gorl": (8, 4, 4),
+    "gaussian": (18,),
+    "once": (8, 9),
+    "gorl": (8, 4, 4),
+    "given": (18,),
 }
 TUNED = campaign.Tuned(tuple(STAGES), (6e-4, 2e-3, 6e-3), (0, 1, 2, 3, 4), "figure")
 COMPARED = {
-    "doors: the decoder is above a Gaussian": ("doors, gorl", "doors, gaussian"),
-    "doors: its refresh helps": ("doors, gorl", "doors, once"),
-    "doors: a decoder of both is used": ("doors, given", "doors, gaussian"),
-    "pendulum: the decoder is above a Gaussian": ("pendulum, gorl", "pendulum, gaussian"),
-    "pendulum: its refresh helps": ("pendulum, gorl", "pendulum, once"),
+    "the decoder is above a Gaussian": ("gorl", "gaussian"),
+    "its refresh helps": ("gorl", "once"),
+    "a decoder of both doors is used": ("given", "gaussian"),
 }
 MOVES, MINIBATCH, CLONED = 1_000, 256, 1e-3
-DOOR, HALF, TRIES = 0.5, 0.15, 4
+DOOR, HALF, TRIES, EPISODES = 0.5, 0.15, 4, 100
+ENVIRONMENT = "decoders:Doors"
 
 Job = tuple[str, float, int]  # arm, learning rate, seed
 
@@ -114,119 +114,86 @@ class Doors(gymnasium.Env):
         return np.zeros(1, np.float32), float(found), found, self.tries >= TRIES and not found, {"is_success": found}
 
 
-@dataclass(frozen=True)
-class Task:
-    environment: str
-    observations: int
-    actions: int
-    bound: float
-    episodes: int  # a batch
-    longest: int
-    minibatches: int
-    gamma: float
-    scale: float  # of the critic
-
-
-TASKS = {
-    "doors": Task("decoders:Doors", 1, 1, 1.0, 100, TRIES, 2, 1.0, 1.0),
-    "pendulum": Task("Pendulum-v1", 3, 1, 2.0, 10, 200, 5, 0.9, 50.0),
-}
-
-
-def run_of(task: Task, rate: float, seed: int, flow: str, updates: int) -> Run:
+def run_of(rate: float, seed: int, flow: str, updates: int) -> Run:
     run = recipes.load("gorl")
-    assert isinstance(run, Run) and isinstance(run.policy, Decoded) and run.critic is not None
-    sizes = {"observations": task.observations, "actions": task.actions}
+    assert isinstance(run, Run) and run.critic is not None
     rates = {"learning_rate": rate, "critic_learning_rate": rate}
-    tasks = Gymnasium(environment=task.environment, seed=seed)
-    held_out = HeldOut(tasks=replace(tasks, seed=1_000, size=4 * task.episodes), samples=1, engine=Episodes(slots=40))
+    tasks = Gymnasium(environment=ENVIRONMENT, seed=seed)
     return replace(
         run,
-        policy=Decoded(**sizes, bound=task.bound, flow=flow),
-        engine=Episodes(slots=task.episodes),
+        policy=Decoded(observations=1, actions=1, bound=1.0, flow=flow),
+        engine=Episodes(slots=EPISODES),
         tasks=tasks,
-        held_out=held_out,
-        sampling=replace(run.sampling, max_length=task.longest),
-        prompts_per_step=task.episodes,
+        held_out=HeldOut(tasks=replace(tasks, seed=1_000, size=400), samples=1, engine=Episodes(slots=40)),
+        sampling=replace(run.sampling, max_length=TRIES),
+        prompts_per_step=EPISODES,
         max_staleness=0,
-        advantage=GAE(gamma=task.gamma, lam=0.95),
+        advantage=GAE(gamma=1.0, lam=0.95),
         regularisers=run.regularisers if flow else (ValueLoss(coef=0.5),),
-        critic=replace(run.critic, observations=task.observations, scale=task.scale),
-        optimization=replace(run.optimization, **rates, decay="constant", minibatches=task.minibatches),
+        critic=replace(run.critic, observations=1, scale=1.0),
+        optimization=replace(run.optimization, **rates, decay="constant", minibatches=2),
         steps=updates,
         seed=seed,
         threads=1,
     )
 
 
-def cloned(task: Task, recording: Recording, seed: int, where: Path) -> None:
+def cloned(recording: Recording, seed: int, where: Path) -> None:
     """A flow from N(0, 1) to the recorded actions, as `idql` trains it, without the values, which never reach it."""
     seen = np.concatenate([episode.observation_SO[:-1] for episode in recording.episodes])
-    done = np.concatenate([episode.action_SA for episode in recording.episodes]) / task.bound
-    spec = BestOf(observations=task.observations, actions=task.actions, bound=task.bound, pick=Best())
-    policy, draws = spec.load(seed), philox("decoders", seed)
+    done = np.concatenate([episode.action_SA for episode in recording.episodes]).astype(np.float32)
+    policy, draws = BestOf(observations=1, actions=1, bound=1.0, pick=Best()).load(seed), philox("decoders", seed)
     optimizer = torch.optim.Adam(policy.flow.parameters(), CLONED)
-    seen_KO, share_KA = torch.from_numpy(seen), torch.from_numpy(done.astype(np.float32))
     for _ in range(MOVES):
-        place_B = torch.from_numpy(draws.integers(len(seen_KO), size=MINIBATCH))
-        start_BA = torch.from_numpy(draws.standard_normal((MINIBATCH, task.actions), dtype=np.float32))
+        place_B = draws.integers(len(seen), size=MINIBATCH)
+        start_B1 = torch.from_numpy(draws.standard_normal((MINIBATCH, 1), dtype=np.float32))
         time_B1 = torch.from_numpy(draws.random((MINIBATCH, 1), dtype=np.float32))
-        error = policy.flow.apart(seen_KO[place_B], share_KA[place_B], start_BA, time_B1).mean()
+        seen_BO, done_B1 = torch.from_numpy(seen[place_B]), torch.from_numpy(done[place_B])
+        error = policy.flow.apart(seen_BO, done_B1, start_B1, time_B1).mean()
         optimizer.zero_grad()
         error.backward()
         optimizer.step()
     policy.save(where)
 
 
-def demonstrated(seed: int, episodes: int = 100) -> Recording:
+def demonstrated(seed: int) -> Recording:
     """One try an episode, around either door with a deviation of .25, whichever is open."""
     draws, found = philox("decoders", "given", seed), []
-    for _ in range(episodes):
+    for _ in range(EPISODES):
         action = DOOR * draws.choice((-1.0, 1.0)) + 0.25 * draws.standard_normal()
         done = np.array([[action]], np.float32).clip(-1, 1)
         seen = np.zeros((2, 1), np.float32)
         found.append(RecordedEpisode(reward_S=np.zeros(1), action_SA=done, observation_SO=seen, terminated=False))
-    return Recording(source=TASKS["doors"].environment, episodes=tuple(found))
+    return Recording(source=ENVIRONMENT, episodes=tuple(found))
 
 
 def measure(job: Job) -> dict[str, Any]:
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     arm, rate, seed = job
-    kind, stages = arm.split(", ")[0], STAGES[arm]
-    task, start, steps, flow, found = TASKS[kind], time.process_time(), 0, "", {}
+    start, stages, steps, flow, found = time.process_time(), STAGES[arm], 0, "", {}
     with tempfile.TemporaryDirectory() as home:
-        if arm == "doors, given":
-            cloned(task, demonstrated(seed), seed, Path(flow := home))
+        if arm == "given":
+            cloned(demonstrated(seed), seed, Path(flow := home))
         for number, updates in enumerate(stages, 1):
-            trainer = Trainer(run_of(task, rate, 10 * seed + number, flow, updates))
+            trainer = Trainer(run_of(rate, 10 * seed + number, flow, updates))
             trainer.begin()
             metrics = [trainer.advance()[0] for _ in range(updates)][-1]
-            played = recorded(trainer.run, trainer.learner.policy, episodes=task.episodes, seed=seed, temperature=1.0)
+            played = recorded(trainer.run, trainer.learner.policy, episodes=EPISODES, seed=seed, temperature=1.0)
             steps += int(metrics["env_steps"])
             if number < len(stages):
                 steps += played.steps
-                cloned(task, played, seed + number, Path(flow := str(Path(home, str(number)))))
+                cloned(played, seed + number, Path(flow := str(Path(home, str(number)))))
             else:
-                after, digits = trainer.evaluate().metrics(), 3 if kind == "doors" else 1
-                keys = {"mode": "eval/greedy_score", "sampled": "eval/score"}
-                found = {name: round(after[key], digits) for name, key in keys.items()}
+                after = trainer.evaluate().metrics()
+                found = {"mode": round(after["eval/greedy_score"], 3), "sampled": round(after["eval/score"], 3)}
             trainer.close()
-    tried = np.concatenate([episode.action_SA[:, 0] for episode in played.episodes]) / task.bound
-    if kind == "doors":
-        at = np.array([np.mean(np.abs(tried - DOOR) < HALF), np.mean(np.abs(tried + DOOR) < HALF)])
-        found |= {"at a door": round(float(at.sum()), 3), "rarer": round(float(at.min() / max(at.sum(), 1e-9)), 3)}
-    figure = found["sampled" if kind == "doors" else "mode"]
-    named = {"arm": arm, "rate": rate, "seed": seed, "figure": figure}
+    tried = np.concatenate([episode.action_SA[:, 0] for episode in played.episodes])
+    at = np.array([np.mean(np.abs(tried - DOOR) < HALF), np.mean(np.abs(tried + DOOR) < HALF)])
+    found |= {"at a door": round(float(at.sum()), 3), "rarer": round(float(at.min() / max(at.sum(), 1e-9)), 3)}
+    named = {"arm": arm, "rate": rate, "seed": seed, "figure": found["sampled"]}
     return {**named, **found, "steps": steps, "cpu": round(time.process_time() - start, 1)}
 
 
-def left(runs: campaign.Runs) -> Iterator[list[Job]]:
-    """A task after the other."""
-    for kind in TASKS:
-        own = tuple(arm for arm in TUNED.arms if arm.startswith(kind))
-        yield from replace(TUNED, arms=own).left(runs)
-
-
 if __name__ == "__main__":
-    campaign.campaign(__doc__, RECORD, left, measure, campaign.described)
+    campaign.campaign(__doc__, RECORD, TUNED.left, measure, campaign.described)

@@ -42,6 +42,7 @@ import corrected  # noqa: E402
 import curve  # noqa: E402
 import curve_page  # noqa: E402
 import deadlines  # noqa: E402
+import decoders  # noqa: E402
 import delegated  # noqa: E402
 import demo  # noqa: E402
 import demo_page  # noqa: E402
@@ -217,6 +218,13 @@ KORR = {
     "size of a correction": "size",
     "seconds of CPU": "cpu",
 }
+DECODERS = {
+    "opened": "figure",
+    "tries at a door": "at a door",
+    "at the rarer of them": "rarer",
+    "steps": "steps",
+    "seconds of CPU": "cpu",
+}
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
 ROBUST = {"worst case": "worst case", "as it is": "as it is", "seconds of CPU": "cpu"}
 FAMILIES = {"in the worst": "worst", "over all nine": "mean", "seconds of CPU": "cpu"}
@@ -376,6 +384,7 @@ def pages() -> dict[str, str]:
         tuned(actor_critics, "Additions to soft actor-critic, early", ADDITIONS),
         tuned(horizons, "Several horizons of one critic", HORIZONS),
         tuned(steered, "A frozen flow that is steered", STEERED),
+        tuned(decoders, "A decoder that is cloned anew", DECODERS),
         tuned(residual, "A frozen policy that is corrected", RESIDUAL),
         tuned(korr, "Corrections that see ahead", KORR),
         tuned(nearer, "Actions nearer to the data", NEARER),
