@@ -24,6 +24,10 @@ Written before its runs, after one pilot on this task (seed 101, 3e-3, 30 batche
 HalfCheetah-v5 by legs, the first choice, episodes cut off at 200 steps, 60,000 steps at 1e-3 brought *joint* to 12 in 21 CPU seconds,
 and 24,000 steps in episodes of 100 to 10 (3e-3) and -8 (1e-2), *limbs* to 0 (3e-3): too dear, and too little to tell arms apart.
 
+What else may explain it, seen after the runs: a clip of .4 is no match for two of .2. The KL of an update is .04 with *joint*, .06 with
+*limbs* and .17 with *joint wide*, which is below *joint* too (-.70; -1.43 to -.04): that *limbs* is above it says that .4 is too wide
+here, not that limbs help. All arms chose the highest rate tried.
+
     python claims/limbs.py       # goes on from claims/limbs.json; about four minutes of one core
 """
 

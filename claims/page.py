@@ -92,6 +92,7 @@ import joint  # noqa: E402
 import korr  # noqa: E402
 import kuhn  # noqa: E402
 import kuhn_page  # noqa: E402
+import limbs  # noqa: E402
 import locomotion  # noqa: E402
 import locomotion_page  # noqa: E402
 import loops  # noqa: E402
@@ -223,6 +224,14 @@ DECODERS = {
     "tries at a door": "at a door",
     "at the rarer of them": "rarer",
     "steps": "steps",
+    "seconds of CPU": "cpu",
+}
+LIMBS = {
+    "return": "return",
+    "as it samples": "sampled",
+    "clipped": "clipped",
+    "by one ratio": "joint",
+    "KL of an update": "kl",
     "seconds of CPU": "cpu",
 }
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
@@ -457,6 +466,7 @@ def pages() -> dict[str, str]:
         worlds_page.section(campaign.load(worlds.RECORD)),
         tuned(drift, "Worlds that drift", DRIFT),
         tuned(in_world, "Acting in a learned world alone", IN_WORLD),
+        tuned(limbs, "A clip for each limb", LIMBS),
         control_page.section(campaign.load(control.RECORD)),
         locomotion_page.section(campaign.load(locomotion.RECORD)),
         drafter_page.section(campaign.load(drafter.RECORD)),
