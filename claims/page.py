@@ -42,6 +42,7 @@ import corrected  # noqa: E402
 import curve  # noqa: E402
 import curve_page  # noqa: E402
 import deadlines  # noqa: E402
+import decoders  # noqa: E402
 import delegated  # noqa: E402
 import demo  # noqa: E402
 import demo_page  # noqa: E402
@@ -91,6 +92,7 @@ import joint  # noqa: E402
 import korr  # noqa: E402
 import kuhn  # noqa: E402
 import kuhn_page  # noqa: E402
+import limbs  # noqa: E402
 import locomotion  # noqa: E402
 import locomotion_page  # noqa: E402
 import loops  # noqa: E402
@@ -215,6 +217,21 @@ KORR = {
     "without": "none",
     "minus the error five steps ahead": "minus error",
     "size of a correction": "size",
+    "seconds of CPU": "cpu",
+}
+DECODERS = {
+    "opened": "figure",
+    "tries at a door": "at a door",
+    "at the rarer of them": "rarer",
+    "steps": "steps",
+    "seconds of CPU": "cpu",
+}
+LIMBS = {
+    "return": "return",
+    "as it samples": "sampled",
+    "clipped": "clipped",
+    "by one ratio": "joint",
+    "KL of an update": "kl",
     "seconds of CPU": "cpu",
 }
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
@@ -376,6 +393,7 @@ def pages() -> dict[str, str]:
         tuned(actor_critics, "Additions to soft actor-critic, early", ADDITIONS),
         tuned(horizons, "Several horizons of one critic", HORIZONS),
         tuned(steered, "A frozen flow that is steered", STEERED),
+        tuned(decoders, "A decoder that is cloned anew", DECODERS),
         tuned(residual, "A frozen policy that is corrected", RESIDUAL),
         tuned(korr, "Corrections that see ahead", KORR),
         tuned(nearer, "Actions nearer to the data", NEARER),
@@ -448,6 +466,7 @@ def pages() -> dict[str, str]:
         worlds_page.section(campaign.load(worlds.RECORD)),
         tuned(drift, "Worlds that drift", DRIFT),
         tuned(in_world, "Acting in a learned world alone", IN_WORLD),
+        tuned(limbs, "A clip for each limb", LIMBS),
         control_page.section(campaign.load(control.RECORD)),
         locomotion_page.section(campaign.load(locomotion.RECORD)),
         drafter_page.section(campaign.load(drafter.RECORD)),

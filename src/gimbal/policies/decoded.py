@@ -76,6 +76,7 @@ class Decoded(AbstractPolicySpec):
 
     - No ``flow``: ``Gaussian``, bit for bit.
     - A flow that leads nowhere (velocity 0): the noise, clipped, in units of the bound.
+    - A flow that clones a Gaussian: affine in the noise, so the policy over it is a Gaussian, clipped.
 
     GoRL goes on in stages: a run without a flow, then in turn a flow that clones what the last run does (``gimbal record``), and a run
     over the noise of that flow. It is cloned from N(0, 1) and not from the noise that was drawn, so that each stage begins where the
