@@ -137,6 +137,7 @@ import stream_pairs  # noqa: E402
 import stream_scores  # noqa: E402
 import streams  # noqa: E402
 import swarm  # noqa: E402
+import taught  # noqa: E402
 import terminal  # noqa: E402
 import terminal_page  # noqa: E402
 import together  # noqa: E402
@@ -217,6 +218,7 @@ KORR = {
     "size of a correction": "size",
     "seconds of CPU": "cpu",
 }
+TAUGHT = {"return": "return", "PPO from step": "opened", "dip": "dip", "seconds of CPU": "cpu"}
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
 ROBUST = {"worst case": "worst case", "as it is": "as it is", "seconds of CPU": "cpu"}
 FAMILIES = {"in the worst": "worst", "over all nine": "mean", "seconds of CPU": "cpu"}
@@ -378,6 +380,7 @@ def pages() -> dict[str, str]:
         tuned(steered, "A frozen flow that is steered", STEERED),
         tuned(residual, "A frozen policy that is corrected", RESIDUAL),
         tuned(korr, "Corrections that see ahead", KORR),
+        tuned(taught, "Several teachers, then RL", TAUGHT),
         tuned(nearer, "Actions nearer to the data", NEARER),
         tuned_page.section(planned, "Plans that are drafted", PLANNED, planned.by_arm(campaign.load(planned.RECORD))),
         tuned_page.section(
