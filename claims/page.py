@@ -153,6 +153,7 @@ import two_flows  # noqa: E402
 import two_modes  # noqa: E402
 import two_modes_page  # noqa: E402
 import votes  # noqa: E402
+import ways  # noqa: E402
 import worlds  # noqa: E402
 import worlds_page  # noqa: E402
 
@@ -219,6 +220,7 @@ KORR = {
     "seconds of CPU": "cpu",
 }
 TAUGHT = {"return": "return", "PPO from step": "opened", "dip": "dip", "seconds of CPU": "cpu"}
+WAYS = {name: name for name in ("return", "success", "last", "ways", "arrived")} | {"seconds of CPU": "cpu"}
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
 ROBUST = {"worst case": "worst case", "as it is": "as it is", "seconds of CPU": "cpu"}
 FAMILIES = {"in the worst": "worst", "over all nine": "mean", "seconds of CPU": "cpu"}
@@ -387,6 +389,7 @@ def pages() -> dict[str, str]:
             together, "Agents that part in one step", TOGETHER, together.by_arm(campaign.load(together.RECORD))
         ),
         tuned(goals, "Goals that were reached, for those that were wanted", GOALS),
+        tuned(ways, "Ways back in place of resets", WAYS),
         tuned(traffic, "Recorded cars that react", TRAFFIC),
         tuned(plans, "Plans that are ranked", PLANS),
         tuned(corrected, "Plans at better speeds", CORRECTED),
