@@ -139,6 +139,7 @@ import stream_pairs  # noqa: E402
 import stream_scores  # noqa: E402
 import streams  # noqa: E402
 import swarm  # noqa: E402
+import taught  # noqa: E402
 import terminal  # noqa: E402
 import terminal_page  # noqa: E402
 import together  # noqa: E402
@@ -154,6 +155,7 @@ import two_flows  # noqa: E402
 import two_modes  # noqa: E402
 import two_modes_page  # noqa: E402
 import votes  # noqa: E402
+import ways  # noqa: E402
 import worlds  # noqa: E402
 import worlds_page  # noqa: E402
 
@@ -234,6 +236,8 @@ LIMBS = {
     "KL of an update": "kl",
     "seconds of CPU": "cpu",
 }
+TAUGHT = {"return": "return", "PPO from step": "opened", "dip": "dip", "seconds of CPU": "cpu"}
+WAYS = {name: name for name in ("return", "success", "last", "ways", "arrived")} | {"seconds of CPU": "cpu"}
 STEERED = {"return": "return", "mean of squared noise": "size", "seconds of CPU": "cpu"}
 ROBUST = {"worst case": "worst case", "as it is": "as it is", "seconds of CPU": "cpu"}
 FAMILIES = {"in the worst": "worst", "over all nine": "mean", "seconds of CPU": "cpu"}
@@ -396,12 +400,14 @@ def pages() -> dict[str, str]:
         tuned(decoders, "A decoder that is cloned anew", DECODERS),
         tuned(residual, "A frozen policy that is corrected", RESIDUAL),
         tuned(korr, "Corrections that see ahead", KORR),
+        tuned(taught, "Several teachers, then RL", TAUGHT),
         tuned(nearer, "Actions nearer to the data", NEARER),
         tuned_page.section(planned, "Plans that are drafted", PLANNED, planned.by_arm(campaign.load(planned.RECORD))),
         tuned_page.section(
             together, "Agents that part in one step", TOGETHER, together.by_arm(campaign.load(together.RECORD))
         ),
         tuned(goals, "Goals that were reached, for those that were wanted", GOALS),
+        tuned(ways, "Ways back in place of resets", WAYS),
         tuned(traffic, "Recorded cars that react", TRAFFIC),
         tuned(plans, "Plans that are ranked", PLANS),
         tuned(corrected, "Plans at better speeds", CORRECTED),
