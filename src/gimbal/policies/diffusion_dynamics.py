@@ -70,8 +70,8 @@ class DiffusionDynamicsNetwork(AbstractWorldNetwork):
     def drawn(
         self, seen_KO: Float[Tensor, "K O"], action_KA: Float[Tensor, "K A"], noise_KT: Float[Tensor, "K T"]
     ) -> Float[Tensor, "K T"]:
-        """The targets to which this noise leads, in units of their spread: ``evaluations`` steps of DPM-Solver++(2M) from MOST to LEAST,
-        and D there.
+        """The targets to which this noise e leads, in units of their spread, from x = D + MOST e on: steps of DPM-Solver++(2M) down to
+        LEAST, and D there, ``evaluations`` passes in all.
 
             x <- s'/s x + (1 - s'/s) (D + (D - D_before) log(s/s') / (2 log(s_before/s))),    the first step by D alone
         """
@@ -80,7 +80,9 @@ class DiffusionDynamicsNetwork(AbstractWorldNetwork):
         for number, (size, smaller) in enumerate(pairwise(sizes)):
             clean_KT = self._denoised(inputs_KI, x_KT, torch.full_like(x_KT[:, :1], size))
             ahead_KT = clean_KT
-            if before is not None:
+            if before is None:  # noise of size MOST is around the target, not around 0
+                x_KT = x_KT + clean_KT
+            else:
                 ratio = math.log(size / smaller) / math.log(sizes[number - 1] / size)
                 ahead_KT = clean_KT + ratio / 2 * (clean_KT - before)
             x_KT, before = smaller / size * x_KT + (1 - smaller / size) * ahead_KT, clean_KT
@@ -200,8 +202,8 @@ class DiffusionDynamics(AbstractWorld):
     def __post_init__(self) -> None:
         if self.evaluations < 2 or self.draws < 1:
             raise ValueError(
-                f"DiffusionDynamics has evaluations {self.evaluations} and draws {self.draws}; a draw takes 2 passes or more, and a plan "
-                "at least 1 draw"
+                f"DiffusionDynamics has evaluations {self.evaluations} and draws {self.draws}; a draw takes 2 passes or more, and "
+                "a plan at least 1 draw"
             )
         super().__post_init__()
 

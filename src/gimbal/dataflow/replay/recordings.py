@@ -27,8 +27,8 @@ class Recordings(AbstractStoreSpec):
     The episodes that come in one by one are of the same data, and nothing more is learned from them. All decisions are shown to
     running statistics once, before the first move. ``replay/passes`` is how many times over the data have been drawn.
 
-    With ``path`` above 1 a decision is drawn with the steps that follow it, so many in all and fewer where its episode ends sooner, for a
-    world that learns on its own rollouts (``ModelLearning``, ``WorldDenoising``).
+    With ``path`` above 1 a decision is drawn with the steps that follow it, so many in all and fewer where its episode ends sooner, for
+    a world that learns on its own rollouts (``ModelLearning``, ``WorldDenoising``).
 
     ``corrections`` puts better plans in place of recorded ones, once, before anything is drawn.
     """

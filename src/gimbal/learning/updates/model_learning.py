@@ -38,8 +38,9 @@ class ModelLearning(AbstractOnDecisions):
     first o and then what it said itself, o_m + mean_m, with the recorded actions and the gradient through all of its steps. Its target
     is the change that leads back to the record, so it is paid for where it ends up, not for single steps from where it never is. Where
     the environment is noisy its deviations then hold the noise of the whole path. This is the plain form of training on own rollouts;
-    ``WorldDenoising`` has the contrastive form, of diffusion worlds. It is meant for noisy sensors: every o of single steps has their noise, of a path only the first. Whether
-    worlds then hold longer is undecided (claims, ``drift.py``); where sensors are exact, single steps are all that there is to learn.
+    ``WorldDenoising`` has the contrastive form, of diffusion worlds. It is meant for noisy sensors: every o of single steps has their
+    noise, of a path only the first. Whether worlds then hold longer is undecided (claims, ``drift.py``); where sensors are exact,
+    single steps are all that there is to learn.
 
     Held-out error: on newly arrived real steps, before training on them or updating the world's statistics. ``gap`` is the predicted
     minus the actual sum of rewards over a fresh row of real steps, by a member's own observations and the real actions; the mean over
@@ -71,8 +72,8 @@ class ModelLearning(AbstractOnDecisions):
         world = policy.world if isinstance(policy := whole.run.policy, Planned) else None
         if isinstance(world, DiffusionDynamics):
             yield Refusal(
-                "ModelLearning trains by the likelihood of real steps, and a diffusion world has none: set update='WorldDenoising()', or "
-                "policy.world='Dynamics(observations=..., actions=...)'"
+                "ModelLearning trains by the likelihood of real steps, and a diffusion world has none: set "
+                "update='WorldDenoising()', or policy.world='Dynamics(observations=..., actions=...)'"
             )
         yield from single_steps(self, whole, world if isinstance(world, Dynamics) else None)
 

@@ -35,7 +35,8 @@ class OwnRollouts:
         drift     D_old continues from the path's first observation by its own draws and the recorded actions, 0 to p - 1 steps, each as
                   likely as any other, to h
         draw      ``candidates`` targets x_1..x_K of the next step from h
-        rank      R_k = - |h + x_k - recorded| + ``spread`` mean_{j != k} |x_k - x_j|;   q_k = 1/2 + 1/2 clip((R_k - mean) / std, -1, 1)
+        rank      R_k = - |h + x_k - recorded| + ``spread`` sum_j |x_k - x_j| / (K - 2)
+                  q_k = 1/2 + 1/2 clip((R_k - mean) / std, -1, 1)
         learn     q |D+ - x_k|^2 + (1 - q) |D- - x_k|^2,   D+ = (1 - b) D_old + b D,   D- = (1 + b) D_old - b D
 
     at a random noise of x_k, weighted as in ``WorldDenoising``; the mean over K counts ``weight`` times. |.| is the root mean square
@@ -43,11 +44,12 @@ class OwnRollouts:
 
     - q = 1 and b = 1: denoising of own draws (self-distillation).
     - q = 1/2 (``candidates`` = 1, or all as good): no gradient at D = D_old.
-    - ``spread`` = 0: the distance alone, which pays for the middle of what may come, so that draws narrow. With 1 a world that draws as
-      the environment does gets the same R for every draw, on average (the energy score).
+    - ``spread`` = 0: the distance alone, which pays for the middle of what may come, so that draws narrow. With 1 and three candidates
+      or more, a world that draws as the environment does gets the same R - mean for every draw, on average (the energy score).
 
-    Published: images, R of LPIPS and SSIM, so ``spread`` 0; trained worlds alone. Ours: ``spread`` 1; beside the recorded steps. What came by
-    chance on the recorded path says nothing of other states: where outcomes are random, drift far (``store.path``) teaches wrong things.
+    Published: images, R of LPIPS and SSIM, so ``spread`` 0; worlds that are trained already. Ours: ``spread`` 1; beside the recorded
+    steps. What came by chance on the recorded path says nothing of other states, so where outcomes are random, much drift
+    (``store.path``) teaches what is wrong.
 
     Confidence: partial: the construct is published, K, b, ``rate`` and the map to q are ours.
     """
@@ -61,14 +63,14 @@ class OwnRollouts:
     def __post_init__(self) -> None:
         if self.candidates < 1 or not 0 < self.b <= 1 or self.weight < 0 or self.spread < 0 or not 0 < self.rate <= 1:
             raise ValueError(
-                f"OwnRollouts has candidates {self.candidates}, at least 1; b {self.b} and rate {self.rate}, above 0 and at most 1; and "
-                f"weight {self.weight} and spread {self.spread}, numbers from 0"
+                f"OwnRollouts has candidates {self.candidates}, at least 1; b {self.b} and rate {self.rate}, above 0 and at most "
+                f"1; and weight {self.weight} and spread {self.spread}, numbers from 0"
             )
 
     def good(self, wrong_KC: Float[Tensor, "K C"], own_KCT: Float[Tensor, "K C T"]) -> Float[Tensor, "K C"]:
         """q of each candidate, from how far it ends from the record, and from what all of them are."""
         apart_KCC = (own_KCT[:, :, None] - own_KCT[:, None]).square().mean(-1).sqrt()
-        score_KC = self.spread * apart_KCC.sum(-1) / max(1, self.candidates - 1) - wrong_KC
+        score_KC = self.spread * apart_KCC.sum(-1) / max(1, self.candidates - 2) - wrong_KC
         centred_KC = score_KC - score_KC.mean(-1, keepdim=True)
         deviation_K1 = centred_KC.square().mean(-1, keepdim=True).sqrt()
         return 0.5 + 0.5 * (centred_KC / (deviation_K1 + 1e-6)).clamp(-1, 1)
