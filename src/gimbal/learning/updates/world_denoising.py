@@ -181,7 +181,7 @@ class WorldDenoising(AbstractOnDecisions):
             )
             loss_K = loss_K + wrong_K
         if self.own is not None and DRIFT in batch.facts:
-            own_K, more = _own(self.own, world, _world(models[OLD]), batch)
+            own_K, more = on_own_rollouts(self.own, world, _world(models[OLD]), batch)
             loss_K, told = loss_K + self.own.weight * own_K, told | more
         weight_K = counted(batch.facts["weight"])
         yield Loss(of=(POLICY,), value=(weight_K * loss_K).sum(), metrics=means(weight_K, {"loss": loss_K, **told}))
@@ -198,7 +198,7 @@ def noised(clean_KT: Float[Tensor, "K T"], noise_KR: Float[Tensor, "K R"]) -> tu
     return clean_KT + size_K1 * noise_KR[:, :-1], size_K1
 
 
-def _own(
+def on_own_rollouts(
     own: OwnRollouts, world: DiffusionDynamicsNetwork, old: DiffusionDynamicsNetwork, batch: TrainBatch
 ) -> tuple[Float[Tensor, " K"], dict[str, Tensor]]:
     """The loss of each row on its own rollout, and what is told of it."""
