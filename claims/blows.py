@@ -8,7 +8,7 @@ with ``OwnRollouts`` on paths of five steps in the last 200 moves; *distance alo
 
 **Figures.** *Closeness*: from 16 held-out states, 64 rollouts of the environment and 64 of the world, by the same random actions; minus
 the energy distance of the observations of both, each in units of its spread, the mean after 10, 25 and 50 steps. Two sets of the
-environment's own rollouts have -.052. *One step*: the same after one step (own: -.005).
+environment's own rollouts have -.054. *One step*: the same after one step (own: -.005).
 
 **Rates.** Each arm at the best of 1e-3, 3e-3 and 1e-2, by *closeness* of one run of seed 100.
 
@@ -17,9 +17,9 @@ environment's own rollouts have -.052. *One step*: the same after one step (own:
 
 **Limits.** One environment, made so that one Gaussian is wrong of a single step; where blows are small and come each step, their sum
 is nearly Gaussian, and in one pilot (.5 rad/s at each step, 1,500 moves) the Gaussian ensemble was nearer after 10 steps (.036,
-diffusion .100). What comes by chance on a recorded path says nothing of a state to which a world drifted, so own rollouts have little to learn
-from here; noise-free environments were not measured. Own rollouts take 200 moves of 2,000 for want of time, and several times the
-seconds of the others a move.
+diffusion .100). What comes by chance on a recorded path says nothing of a state to which a world drifted, so own rollouts have little
+to learn from here; noise-free environments were not measured. Own rollouts have 200 moves of 2,000 for want of time, and take several
+times the seconds of the others a move.
 
 Written before its runs, after one pilot of seed 0 with this environment: *gaussian* (1,500 moves, 3e-3) .107, .120 and .088 after 10,
 25 and 50 steps, *diffusion* (3,000 moves) .051, .069 and .080 (3e-3), .106, .099 and .069 (1e-3).

@@ -9,7 +9,10 @@ from gimbal.runtime.run import UpdateRun
 
 
 def persist_world() -> UpdateRun:
-    """PersistWorld's loss (arXiv:2603.25685) for a diffusion world of Pendulum-v1: trained on its own rollouts of five steps too."""
+    """PersistWorld's loss (arXiv:2603.25685) for a diffusion world of Pendulum-v1: trained on its own rollouts of five steps too.
+
+    Published: of worlds that are trained already. policy.model names one that a run of diffusion_world has saved.
+    """
     base = diffusion_world()
     assert isinstance(base.store, Recordings) and isinstance(base.update, WorldDenoising)
-    return replace(base, store=replace(base.store, path=5), update=replace(base.update, own=OwnRollouts()))
+    return replace(base, store=replace(base.store, path=5), update=replace(base.update, own=OwnRollouts()), steps=2)
