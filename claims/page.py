@@ -20,6 +20,7 @@ import balance  # noqa: E402
 import base_set  # noqa: E402
 import base_set_page  # noqa: E402
 import blackbox  # noqa: E402
+import blows  # noqa: E402
 import branches  # noqa: E402
 import branches_slower  # noqa: E402
 import branches_slower_page  # noqa: E402
@@ -202,6 +203,11 @@ PLANS = {
 GOALS = {"goals reached": "success", "return": "return", "paid otherwise": "relabelled", "seconds of CPU": "cpu"}
 COLLECTED = {"steps in the river": "river", "steps in the put": "put", "seconds of CPU": "cpu"}
 CARRIED = {"before the switch": "before", "soon after": "soon", "in the end": "end", "seconds of CPU": "cpu"}
+BLOWS = {
+    "one step": "one step",
+    **{f"at {horizon}": f"at {horizon}" for horizon in blows.HORIZONS},
+    "seconds of CPU": "cpu",
+}
 DRIFT = {
     "holds": "holds",
     "agreement": "agreement",
@@ -471,6 +477,7 @@ def pages() -> dict[str, str]:
         failing_terminal.section(tokens.load(failing_terminal.RECORD)),
         worlds_page.section(campaign.load(worlds.RECORD)),
         tuned(drift, "Worlds that drift", DRIFT),
+        tuned(blows, "Worlds under blows", BLOWS),
         tuned(in_world, "Acting in a learned world alone", IN_WORLD),
         tuned(limbs, "A clip for each limb", LIMBS),
         control_page.section(campaign.load(control.RECORD)),

@@ -90,7 +90,14 @@ def desk(tmp_path, monkeypatch, recorded):
     for run in ("runs/NAME", "runs/RUN"):
         (tmp_path / run / "model").mkdir(parents=True)
         (tmp_path / run / "recipe.yaml").write_text(config.dump(recipes.load("demo"), "demo"))
-    for recipe, run in (("famo2o", "offline"), ("iql", "base"), ("rad_2_flow", "cloned"), ("world", "imagined")):
+    saved = {
+        "famo2o": "offline",
+        "iql": "base",
+        "rad_2_flow": "cloned",
+        "world": "imagined",
+        "diffusion_world": "drawn",
+    }
+    for recipe, run in saved.items():
         recipes.load(recipe).policy.load(0).save(tmp_path / "runs" / run / "model")
     (tmp_path / "programs.jsonl").write_text('{"prompt": "1+1=", "completion": "a = 1"}\n')
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1="}\n')

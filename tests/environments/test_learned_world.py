@@ -21,6 +21,7 @@ from gimbal.environments.recording import RecordedEpisode, Recording, write
 from gimbal.learning.updates.td3 import TD3
 from gimbal.policies.control import StepSampling
 from gimbal.policies.deterministic import Deterministic
+from gimbal.policies.diffusion_dynamics import DiffusionDynamics
 from gimbal.policies.dynamics import LEAST_LOG_STD, MOST_LOG_STD, Dynamics
 from gimbal.policies.planned import Planned, world_in
 from gimbal.records import Group
@@ -242,7 +243,8 @@ def test_weights_and_episodes_of_a_world_are_told_apart_from_others(tmp_path, da
     assert Gymnasium(environment="Pendulum-v1@g=9.8").digests() == {}
 
 
-def test_a_recipe_learns_a_world_of_recorded_steps_and_another_one_acts_in_it(tmp_path):
+@pytest.mark.parametrize("recipe", ["world", "persist_world"])
+def test_a_recipe_learns_a_world_of_recorded_steps_and_another_one_acts_in_it(recipe, tmp_path):
     small = {
         "steps": 2,
         "held_out": None,
@@ -250,7 +252,7 @@ def test_a_recipe_learns_a_world_of_recorded_steps_and_another_one_acts_in_it(tm
         "policy.planner.candidates": 2,
         "policy.world.hidden": (8,),
     }
-    learns = Trainer(recipes.load("world", small))
+    learns = Trainer(recipes.load(recipe, small))
     learns.begin()
     first, second = (learns.advance()[0]["world/loss"] for _ in range(2))
     assert second < first
@@ -272,3 +274,14 @@ def test_a_recipe_learns_a_world_of_recorded_steps_and_another_one_acts_in_it(tm
     assert [one["length/mean"] for one in told] == [10.0, 5.0, 10.0] and "q/loss" in told[-1]
     assert -2000 < acts.evaluate().metrics()["eval/greedy_score"] < 0
     acts.close()
+
+
+def test_a_diffusion_world_draws_its_steps_and_a_seed_repeats_them_to_the_bit(tmp_path, data):
+    spec = DiffusionDynamics(observations=2, actions=1, hidden=(4,), evaluations=3)
+    Planned(world=spec, bound=2.0).load(0).save(tmp_path)
+    found = []
+    for seed in (1, 1, 2):
+        world = LearnedWorld(str(tmp_path), data)
+        world.reset(seed=seed, options={"begin": (0.0, 0.0)})
+        found.append(np.array([world.step(np.ones(1, np.float32))[0] for _ in range(5)]))
+    assert np.array_equal(found[0], found[1]) and not np.isclose(found[0], found[2]).any()

@@ -70,6 +70,7 @@ from gimbal.learning.updates.forward_process import AdvantageWeightedMatching
 from gimbal.learning.updates.off_policy import Explore
 from gimbal.learning.updates.synthetic_replay import SyntheticReplay
 from gimbal.learning.updates.td3 import TD3, Imitation
+from gimbal.learning.updates.world_denoising import OwnRollouts
 from gimbal.objectives import ClippedRatio, ClippedStep, ClippedWeight, KLPenalty, Reinforce, ValueLoss
 from gimbal.objectives.regularisers.entropy_bonus import EntropyBonus
 from gimbal.objectives.regularisers.entropy_gated_kl import EntropyGatedKL
@@ -762,6 +763,27 @@ MECHANISMS: dict[str, Mechanism] = {
         2,
         sooner={**FEW_RECORDED, MPPI: {"candidates": 8, "horizon": 4}},
         policy__update=above("world/loss", -100.0),
+    ),
+    "diffusion_world": of(
+        "world",
+        2,
+        sooner={**FEW_RECORDED, MPPI: {"candidates": 4, "horizon": 2}},
+        policy__update=below("world/loss", 100.0),
+    ),
+    "persist_world": of(
+        "diffusion_world",
+        2,
+        sooner={**FEW_RECORDED, MPPI: {"candidates": 4, "horizon": 2}},
+        # Counts of steps are among the weights, beside which what four moves do is small.
+        store__update=above("own/apart")
+        .exactly()
+        .by(
+            store=replace(recipes.function("diffusion_world")().store, **FEW_RECORDED[Recordings]),
+            update=recipes.function("diffusion_world")().update,
+        ),
+        spread=differs("own/loss")
+        .exactly()
+        .by(update=replace(recipes.function("persist_world")().update, own=OwnRollouts(spread=0.0))),
     ),
     "pde_refiner": of(
         "pets",

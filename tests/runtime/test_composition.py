@@ -113,12 +113,14 @@ from gimbal.recipes.papers.offline.bisimulation import bisimulation
 from gimbal.recipes.papers.offline.cdsa import cdsa
 from gimbal.recipes.papers.offline.coflow import coflow
 from gimbal.recipes.papers.offline.cql import cql
+from gimbal.recipes.papers.offline.diffusion_world import diffusion_world
 from gimbal.recipes.papers.offline.famo2o import famo2o
 from gimbal.recipes.papers.offline.fisor import fisor
 from gimbal.recipes.papers.offline.fql import fql
 from gimbal.recipes.papers.offline.idql import idql
 from gimbal.recipes.papers.offline.iql import iql
 from gimbal.recipes.papers.offline.ogsrl import ogsrl
+from gimbal.recipes.papers.offline.persist_world import persist_world
 from gimbal.recipes.papers.offline.synther import synther
 from gimbal.recipes.papers.offline.trajectory_diffuser import trajectory_diffuser
 from gimbal.rewards.consistency import DigitConsistency
@@ -393,6 +395,15 @@ OFF_POLICY = {  # what is refused of runs that learn from single decisions, by h
     r"its disturber, and Gaussian has none: policy='Disturbed": replace(h_infinity(), policy=pendulum().policy),
     r"learns no world from them: set store.path=1": replace(sac(), store=Transitions(path=5)),
     r"set store\.path=1, or world\.refine=\(\)": replace(pde_refiner(), store=replace(pde_refiner().store, path=5)),
+    r"a diffusion world has none: set update='WorldDenoising": replace(diffusion_world(), update=pets().update),
+    r"this policy has none: set policy='Planned.world=DiffusionDynamics": replace(
+        pets(), update=diffusion_world().update
+    ),
+    r"and store\.path is 1: set store\.path=3, or update\.own=none": replace(
+        persist_world(), store=diffusion_world().store
+    ),
+    r"from paths: set update\.own='OwnRollouts": replace(diffusion_world(), store=persist_world().store),
+    r"ImplicitQ learns no world from them: set store\.path=1": replace(iql(), store=Recordings(path=5)),
     "learns what follows a single step, but store.n is 3": replace(mbpo(), store=Transitions(n=3)),
     "the world of a planning policy, but SquashedGaussian has none": replace(pets(), policy=sac().policy),
     "learns from what its own policy drew: begin": replace(
@@ -665,6 +676,8 @@ def test_what_does_not_go_with_single_decisions_is_refused(said):
         == check(dqn())
         == check(iql())
         == check(bc())
+        == check(diffusion_world())
+        == check(persist_world())
         == check(fisor())
         == check(fql())
         == check(idql())

@@ -3,55 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-from gimbal.config.parts import label, resolve
 from gimbal.ops import stable_hash
 from gimbal.policies.ensemble import ensemble, through
-from gimbal.policies.normalizer import Normalizer
+from gimbal.policies.worlds import AbstractWorld, AbstractWorldNetwork, Foreseen
 
 LEAST_LOG_STD, MOST_LOG_STD = -4.0, 1.0  # in units of the targets' own spread
-Ends = str | Callable[..., Any]
 
 
-@dataclass(frozen=True)
-class Foreseen:
-    """What each of M members predicts for S steps of N rows. T = O + 1 targets: the change of the observation, and the reward."""
-
-    seen_MNSO: Tensor  # before each action: the first is real, the others its own
-    mean_MNST: Tensor  # in units of the targets
-    log_std_MNST: Tensor  # in units of the targets' spread
-    end_MNS: Tensor | None  # logit
-
-    @property
-    def next_MNSO(self) -> Float[Tensor, "M N S O"]:
-        return self.seen_MNSO + self.mean_MNST[..., :-1]
-
-    @property
-    def reward_MNS(self) -> Float[Tensor, "M N S"]:
-        return self.mean_MNST[..., -1]
-
-
-class DynamicsNetwork(nn.Module):
+class DynamicsNetwork(AbstractWorldNetwork):
     """(o' - o, r) ~ N(mean_m(o, a), std_m(o, a)^2) of M networks at once, each of linear layers with SiLU between them.
 
     Inputs and targets are scaled by their spread over everything passed to ``observe``; the statistics are buffers, saved with the
     weights. The log of a deviation is softly bounded between -4 and 1, so that easy data cannot make it vanish.
     """
 
+    spec: Dynamics
+
     def __init__(self, spec: Dynamics, seed: int) -> None:
-        super().__init__()
-        self.spec = spec
-        self.rule = resolve(str(spec.ends)) if ":" in str(spec.ends) else None
+        super().__init__(spec)
         inputs, targets = spec.observations + spec.actions, spec.observations + 1
-        self.inputs, self.targets = Normalizer(inputs), Normalizer(targets)
         steps = len(spec.refine)
         read = inputs + bool(steps) * (targets + steps)  # the noisy target, and which step it is
         sizes = (read, *spec.hidden, 2 * targets + (spec.ends == "learned"))
@@ -65,12 +42,6 @@ class DynamicsNetwork(nn.Module):
         if not self.spec.choices:
             return action_KA
         return nn.functional.one_hot(action_KA[..., 0].long(), self.spec.actions).to(self.weights[0].dtype)
-
-    @torch.no_grad()
-    def observe(self, seen_KO: Tensor, action_KA: Tensor, next_KO: Tensor, reward_K: Tensor) -> None:
-        """Let these real steps count in the units, once each."""
-        self.inputs.observe(self._read(torch.cat([seen_KO, self.encoded(action_KA)], -1)))
-        self.targets.observe(torch.cat([next_KO - seen_KO, reward_K[:, None]], -1))
 
     def outputs(self, seen_MKO: Float[Tensor, "M K O"], action_KA: Tensor) -> Float[Tensor, "M K Z"]:
         """What the networks say: the target in its units, then the logits of its deviation and of an end; the target as refined."""
@@ -106,18 +77,10 @@ class DynamicsNetwork(nn.Module):
 
     def _inputs(self, seen_MKO: Float[Tensor, "M K O"], action_KA: Tensor) -> Float[Tensor, "M K I"]:
         wide_MKA = self.encoded(action_KA).expand(len(seen_MKO), -1, -1)
-        return self.inputs(self._read(torch.cat([seen_MKO, wide_MKA], -1)))
+        return self.inputs(self.checked(torch.cat([seen_MKO, wide_MKA], -1)))
 
     def _through(self, x_MKI: Float[Tensor, "M K I"]) -> Float[Tensor, "M K Z"]:
         return through(x_MKI, self.weights, self.biases, nn.functional.silu)
-
-    def _read(self, x_KI: Float[Tensor, "*K I"]) -> Float[Tensor, "*K I"]:
-        if x_KI.shape[-1] != len(self.inputs.mean_O):
-            raise ValueError(
-                f"the world model reads {len(self.inputs.mean_O)} numbers, but observation and action have {x_KI.shape[-1]}: set "
-                "world.observations and world.actions"
-            )
-        return x_KI
 
     def expected(self, found_MKZ: Float[Tensor, "M K Z"]) -> Float[Tensor, "M K T"]:
         return self.targets.mean_O + found_MKZ[..., : self.spec.observations + 1] * self.spread_T
@@ -133,10 +96,6 @@ class DynamicsNetwork(nn.Module):
 
     def _end(self, found_MKZ: Float[Tensor, "M K Z"]) -> Float[Tensor, "M K"] | None:
         return found_MKZ[..., -1] if self.spec.ends == "learned" else None
-
-    @property
-    def spread_T(self) -> Float[Tensor, " T"]:
-        return (self.targets.variance_O + 1e-8).sqrt()
 
     def follow(self, first_NO: Float[Tensor, "N O"], action_NSA: Shaped[Tensor, "N S A"]) -> Foreseen:
         """Let each member continue from here by its own means and these actions. With S = 1: its predictions of single steps."""
@@ -183,6 +142,7 @@ class DynamicsNetwork(nn.Module):
             [next_NSO - foreseen.seen_MNSO, reward_NS[..., None].expand(self.spec.members, -1, -1, -1)], -1
         )
         log_MNST = foreseen.log_std_MNST
+        assert log_MNST is not None, "a world of this kind has a likelihood"
         z_MNST = (target_MNST - foreseen.mean_MNST) / self.spread_T * (-log_MNST).exp()
         nll_MNST = 0.5 * z_MNST.square() + log_MNST + self.spread_T.log() + 0.5 * math.log(2 * math.pi)
         nll_MNS = nll_MNST.sum(-1)
@@ -223,26 +183,9 @@ class DynamicsNetwork(nn.Module):
                 on_MK = on_MK * (~self.ended(seen_MKO, self._end(found_MKZ))).float()
         return earned_MK.mean(0)
 
-    def ended(self, next_MKO: Float[Tensor, "*M O"], end_MK: Float[Tensor, " *M"] | None) -> Bool[Tensor, " *M"]:
-        """Where the environment is taken to end."""
-        if end_MK is not None:
-            return end_MK > 0
-        if self.spec.ends == "never":
-            return torch.zeros_like(next_MKO[..., 0], dtype=torch.bool)
-        return _ends(self.rule, next_MKO.flatten(0, -2)).reshape(next_MKO.shape[:-1])
-
-
-def _ends(rule: Any, next_KO: Tensor) -> Bool[Tensor, " K"]:
-    found = rule(next_KO)
-    if not isinstance(found, Tensor) or found.shape != next_KO.shape[:1] or found.dtype != torch.bool:
-        raise ValueError(
-            f"world.ends returned {type(found).__name__} for {len(next_KO)} observations; it must return a bool tensor, one for each"
-        )
-    return found
-
 
 @dataclass(frozen=True, kw_only=True)
-class Dynamics:
+class Dynamics(AbstractWorld):
     """A learned world: ``members`` networks of ``hidden`` layers that predict the change of the observation, the reward (PETS,
     arXiv:1805.12114), and the end of an episode.
 
@@ -265,12 +208,8 @@ class Dynamics:
     has the likelihood; every row trains it and one random step; e is drawn once for all predictions, of each member its own.
     """
 
-    observations: int
-    actions: int
-    hidden: tuple[int, ...] = (64, 64)
     members: int = 5
     choices: bool = False
-    ends: Ends = "never"
     refine: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
@@ -279,16 +218,9 @@ class Dynamics:
                 f"world.refine is {self.refine}; it names sizes of noise, above 0 and at most 1, each smaller than the one before, or "
                 "nothing: ()"
             )
-        if self.members < 1 or self.observations < 1 or self.actions < 1:
-            raise ValueError(
-                f"Dynamics has members {self.members}, observations {self.observations} and actions {self.actions}; each is at least 1"
-            )
-        if not isinstance(self.ends, str):
-            object.__setattr__(self, "ends", label(self.ends))
-        if self.ends not in ("never", "learned") and ":" not in str(self.ends):
-            raise ValueError(
-                f"world.ends is {self.ends!r}; it must be never, learned, or a function of next observations (file.py:function)"
-            )
+        if self.members < 1:
+            raise ValueError(f"Dynamics.members is {self.members}; it is at least 1")
+        super().__post_init__()
 
     def load(self, seed: int) -> DynamicsNetwork:
         return DynamicsNetwork(self, stable_hash("world", seed) % 2**63)

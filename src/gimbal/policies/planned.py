@@ -13,16 +13,18 @@ from torch import Tensor
 from gimbal.policies.base import AbstractPolicySpec, Family
 from gimbal.policies.clipped import AbstractClippedPolicy
 from gimbal.policies.control import DENSITIES, check_bound, read_config, read_weights, sizes_of
-from gimbal.policies.dynamics import Dynamics, DynamicsNetwork
+from gimbal.policies.diffusion_dynamics import DiffusionDynamics
+from gimbal.policies.dynamics import Dynamics
 from gimbal.policies.planners import MPPI, AbstractPlanner
+from gimbal.policies.worlds import AbstractWorld, AbstractWorldNetwork
 
 
 class PlanningPolicy(AbstractClippedPolicy):
-    """mode(o) = bound plan(o), plan(o) being the planner's first action, by the returns that the world's members predict."""
+    """mode(o) = bound plan(o), plan(o) being the planner's first action, by the returns that its world predicts."""
 
     proposals_IPJA: Tensor
 
-    def __init__(self, world: Dynamics, planner: AbstractPlanner, bound: float, seed: int) -> None:
+    def __init__(self, world: AbstractWorld, planner: AbstractPlanner, bound: float, seed: int) -> None:
         super().__init__(bound)
         self.config = {**sizes_of(world), "bound": bound}
         self.planner = planner
@@ -50,14 +52,14 @@ class Planned(AbstractPolicySpec):
 
     family: ClassVar[Family] = DENSITIES
 
-    world: Dynamics
+    world: AbstractWorld
     planner: AbstractPlanner = MPPI()
     bound: float = 1.0
     model: str = ""
 
     def __post_init__(self) -> None:
         check_bound(self.bound)
-        if self.world.choices:
+        if isinstance(self.world, Dynamics) and self.world.choices:
             raise ValueError("Planned plans vectors of reals, and policy.world.choices is true: leave it false")
 
     def load(self, seed: int = 0) -> PlanningPolicy:
@@ -73,13 +75,13 @@ class Planned(AbstractPolicySpec):
         return replace(self, model=str(directory))
 
 
-def world_in(directory: str) -> tuple[DynamicsNetwork, float]:
+def world_in(directory: str) -> tuple[AbstractWorldNetwork, float]:
     """The world of the planning policy that is saved there, and the largest action; ValueError where none is."""
     found = read_config(directory, "a world")
     held: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in found.items()}
     bound = held.pop("bound", None)
     try:
-        world = Dynamics(**held).load(0)
+        world = (DiffusionDynamics if "evaluations" in held else Dynamics)(**held).load(0)
     except TypeError as error:  # fields that no world has
         raise ValueError(
             f"{directory} holds no world: name the model of a run of world, pets or own_rollouts, as runs/RUN/model"

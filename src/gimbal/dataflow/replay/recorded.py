@@ -95,11 +95,6 @@ def _beyond(tasks: Minari, world: Environment) -> Iterator[Verdict]:
     )
 
 
-def rows_of(data: Recording) -> TrainBatch:
-    """Every step as a row of its own, in the order of the episodes."""
-    return recorded(data)[0]
-
-
 def recorded(data: Recording) -> tuple[TrainBatch, Bool[Tensor, " K"]]:
     """Every step as a row of its own, in the order of the episodes, and whether the next row is the very next step."""
     episodes = data.episodes

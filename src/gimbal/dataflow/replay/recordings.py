@@ -11,8 +11,9 @@ import torch
 from gimbal.composition import Composition, Refusal, Verdict
 from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec, Judge
 from gimbal.dataflow.replay.corrected_plans import CorrectedPlans
-from gimbal.dataflow.replay.recorded import rows_of, unlike
-from gimbal.dataflow.replay.transitions import FRESH, MOVE, joined
+from gimbal.dataflow.replay.paths import paths, unread_path
+from gimbal.dataflow.replay.recorded import recorded, unlike
+from gimbal.dataflow.replay.transitions import FRESH, MOVE, PATH, joined
 from gimbal.environments.minari import DATASET, Minari, recording
 from gimbal.ops import philox
 from gimbal.records import Group, TrainBatch
@@ -26,6 +27,9 @@ class Recordings(AbstractStoreSpec):
     The episodes that come in one by one are of the same data, and nothing more is learned from them. All decisions are shown to
     running statistics once, before the first move. ``replay/passes`` is how many times over the data have been drawn.
 
+    With ``path`` above 1 a decision is drawn with the steps that follow it, so many in all and fewer where its episode ends sooner, for
+    a world that learns on its own rollouts (``ModelLearning``, ``WorldDenoising``).
+
     ``corrections`` puts better plans in place of recorded ones, once, before anything is drawn.
     """
 
@@ -33,12 +37,13 @@ class Recordings(AbstractStoreSpec):
 
     moves: int = 250
     minibatch: int = 128
+    path: int = 1
     corrections: CorrectedPlans | None = None
 
     def __post_init__(self) -> None:
-        if self.moves < 1 or self.minibatch < 1:
+        if min(self.moves, self.minibatch, self.path) < 1:
             raise ValueError(
-                f"Recordings has moves {self.moves} and minibatch {self.minibatch}; both must be at least 1"
+                f"Recordings has moves {self.moves}, minibatch {self.minibatch} and path {self.path}; each must be at least 1"
             )
 
     def fits(self, whole: Composition) -> Iterator[Verdict]:
@@ -57,6 +62,8 @@ class Recordings(AbstractStoreSpec):
             yield Refusal(
                 "Recordings says how often the weights move: store.moves, and leave optimization.minibatches and epochs at 1"
             )
+        elif unread := unread_path(self.path, learns):
+            yield Refusal(unread)
         for tasks in whole.all(Minari):
             yield from unlike(tasks, whole)
 
@@ -71,6 +78,7 @@ class RecordedRows(AbstractStore):
         self.spec, self.seed = spec, seed
         self.dataset = ""
         self.rows: TrainBatch | None = None
+        self.goes_on_K = torch.zeros(0, dtype=torch.bool)  # whether the next row is the next step of the same episode
         self.version = self.moves = 0
         self.shares: dict[str, float] = {}
 
@@ -83,12 +91,14 @@ class RecordedRows(AbstractStore):
             data = recording(self.dataset)
             if self.spec.corrections is not None:
                 data, self.shares = self.spec.corrections(data)
-            self.rows = rows_of(data)
+            self.rows, self.goes_on_K = recorded(data)
         rows, spec = self.rows, self.spec
         generator = philox("recordings", self.seed, self.moves)
         place_K = torch.from_numpy(generator.integers(rows.shape[0], size=spec.moves * spec.minibatch))
         number_K = torch.arange(self.moves, self.moves + spec.moves).repeat_interleave(spec.minibatch)
         drawn = rows.select(place_K).with_columns({MOVE: number_K})
+        if spec.path > 1:
+            drawn = drawn.with_columns({PATH: paths(rows, self.goes_on_K, place_K, spec.path, rows.shape[0])})
         if not self.moves:
             drawn = joined(drawn, rows.with_columns({MOVE: torch.full((rows.shape[0],), FRESH)}))
         self.moves += spec.moves

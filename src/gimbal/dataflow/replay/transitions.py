@@ -13,10 +13,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from gimbal.composition import FOLLOWS, TELLS_ERRORS, Composition, Refusal, Verdict
+from gimbal.composition import TELLS_ERRORS, Composition, Refusal, Verdict
 from gimbal.dataflow.replay.base import AbstractStore, AbstractStoreSpec, Judge
 from gimbal.dataflow.replay.hindsight import Hindsight, Relabelling
 from gimbal.dataflow.replay.mapped import room
+from gimbal.dataflow.replay.paths import paths, unread_path
 from gimbal.dataflow.replay.preferences import AbstractPriority, Uniform
 from gimbal.dataflow.replay.recorded import recorded, unlike
 from gimbal.dataflow.staleness import MaskStale
@@ -141,12 +142,8 @@ class Transitions(AbstractStoreSpec):
                 f"{type(self.preference).__name__} draws by errors, and {type(learns).__name__} tells none of its values: "
                 "store.preference='Uniform()', or begin with sac, td3, dqn or dsrl"
             )
-        elif self.path > 1 and FOLLOWS not in learns.effects():
-            yield Refusal(
-                f"store.path is {self.path}, steps on end for a world that learns on its own rollouts, and "
-                f"{type(learns).__name__} learns no world from them: set store.path=1 (n-step targets: store.n), or begin with pets or "
-                "mbpo"
-            )
+        elif unread := unread_path(self.path, learns):
+            yield Refusal(f"{unread} (n-step targets: store.n), or begin with pets or mbpo")
         elif self.prior is not None:
             yield from unlike(self.prior, whole)
         elif self.share != HALF:
@@ -267,7 +264,10 @@ class Ring(AbstractStore):
         assert rows is not None
         if self.spec.n == 1:
             found = _map(lambda x: x[place_K], rows)
-            return found if self.spec.path == 1 else found.with_columns({PATH: self._path(place_K)})
+            if self.spec.path == 1:
+                return found
+            path_K1pF = paths(rows, self.goes_on_P, place_K, self.spec.path, self.spec.capacity)
+            return found.with_columns({PATH: path_K1pF})
         reward_P = rows.column("reward_NS", self)[:, 0]
         ahead, last_K, place = [reward_P[place_K]], place_K, place_K
         for _ in range(self.spec.n - 1):
@@ -279,17 +279,6 @@ class Ring(AbstractStore):
         assert isinstance(steps, Steps) and isinstance(every, Steps), "decisions that are cut are steps of environments"
         decisions = replace(steps, final_NO=every.final_NO[last_K], terminated_N=every.terminated_N[last_K])
         return replace(found, decisions=decisions, facts={**found.facts, AHEAD: torch.stack(ahead, -1)[:, None]})
-
-    def _path(self, place_K: Int[Tensor, " K"]) -> Float[Tensor, "K 1 p F"]:
-        assert self.rows is not None and isinstance(self.rows.decisions, Steps)
-        steps, reward_P = self.rows.decisions, self.rows.column("reward_NS", self)[:, 0]
-        path, place = [], place_K
-        for _ in range(self.spec.path):
-            row = (steps.action_NSA[place, 0], steps.final_NO[place], reward_P[place], steps.terminated_N[place])
-            step_KF = torch.cat([x.reshape(len(place), -1).float() for x in row], -1)
-            path.append(step_KF.masked_fill((place < 0)[:, None], torch.nan))
-            place = torch.where((place >= 0) & self.goes_on_P[place], (place + 1) % self.spec.capacity, -1)
-        return torch.stack(path, 1)[:, None]
 
     def _with_goals(self, rows: TrainBatch, place_K: Int[Tensor, " K"]) -> TrainBatch:
         """The rows at these places as hindsight would have them."""

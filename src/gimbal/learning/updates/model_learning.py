@@ -15,8 +15,10 @@ from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import PATH, Transitions, fresh
 from gimbal.learning.updates.base import POLICY, Loss, Metrics, Models, ModelSpec
 from gimbal.learning.updates.off_policy import AbstractOnDecisions, Explore, counted_of, means, steps_of
+from gimbal.policies.diffusion_dynamics import DiffusionDynamics
 from gimbal.policies.dynamics import Dynamics, DynamicsNetwork
 from gimbal.policies.planned import Planned, PlanningPolicy
+from gimbal.policies.worlds import AbstractWorldNetwork
 from gimbal.records import TrainBatch
 
 NOISE, LEVEL = "refine/noise", "refine/step"  # facts [N, S, M, T] and [N, S], where the world refines
@@ -36,9 +38,9 @@ class ModelLearning(AbstractOnDecisions):
     first o and then what it said itself, o_m + mean_m, with the recorded actions and the gradient through all of its steps. Its target
     is the change that leads back to the record, so it is paid for where it ends up, not for single steps from where it never is. Where
     the environment is noisy its deviations then hold the noise of the whole path. This is the plain form of training on own rollouts;
-    PersistWorld (arXiv:2603.25685), which ranks several futures of a diffusion model from a drifted state and pushes from the worse to
-    the better, is not built. It is meant for noisy sensors: every o of single steps has their noise, of a path only the first. Whether
-    worlds then hold longer is undecided (claims, ``drift.py``); where sensors are exact, single steps are all that there is to learn.
+    ``WorldDenoising`` has the contrastive form, of diffusion worlds. It is meant for noisy sensors: every o of single steps has their
+    noise, of a path only the first. Whether worlds then hold longer is undecided (claims, ``drift.py``); where sensors are exact,
+    single steps are all that there is to learn.
 
     Held-out error: on newly arrived real steps, before training on them or updating the world's statistics. ``gap`` is the predicted
     minus the actual sum of rewards over a fresh row of real steps, by a member's own observations and the real actions; the mean over
@@ -67,8 +69,13 @@ class ModelLearning(AbstractOnDecisions):
                 f"ModelLearning trains the world of a planning policy, but {type(whole.run.policy).__name__} has none: set "
                 "policy='Planned(world=Dynamics(observations=..., actions=...), bound=...)'"
             )
-        policy = whole.run.policy
-        yield from single_steps(self, whole, policy.world if isinstance(policy, Planned) else None)
+        world = policy.world if isinstance(policy := whole.run.policy, Planned) else None
+        if isinstance(world, DiffusionDynamics):
+            yield Refusal(
+                "ModelLearning trains by the likelihood of real steps, and a diffusion world has none: set "
+                "update='WorldDenoising()', or policy.world='Dynamics(observations=..., actions=...)'"
+            )
+        yield from single_steps(self, whole, world if isinstance(world, Dynamics) else None)
 
     def prepare(self, models: Models, batch: TrainBatch) -> tuple[TrainBatch, Metrics]:
         told = foreseen(_world(models), batch)
@@ -85,9 +92,10 @@ class ModelLearning(AbstractOnDecisions):
 
 def _world(models: Models) -> DynamicsNetwork:
     policy = models.policy
-    if not isinstance(policy, PlanningPolicy):
+    if not isinstance(policy, PlanningPolicy) or not isinstance(policy.world, DynamicsNetwork):
         raise ValueError(
-            f"ModelLearning trains the world of a planning policy, but {type(policy).__name__} has none: set policy='Planned(...)'"
+            f"ModelLearning trains the world of a planning policy, but {type(policy).__name__} has none with a likelihood: set "
+            "policy='Planned(world=Dynamics(observations=..., actions=...), bound=...)'"
         )
     return policy.world
 
@@ -95,13 +103,11 @@ def _world(models: Models) -> DynamicsNetwork:
 def single_steps(update: object, whole: Composition, world: Dynamics | None = None) -> Iterator[Verdict]:
     """Refuses a store from which a world cannot learn."""
     store, name = whole.run.store, type(update).__name__
-    if isinstance(store, Recordings):  # whose rows are single steps, all there from the first on
-        return
-    if not isinstance(store, Transitions):
+    if not isinstance(store, Transitions | Recordings):
         yield Refusal(
             f"{name} samples real steps from a buffer, but {type(store).__name__} is not one: set store='Transitions()'"
         )
-    elif store.n > 1:
+    elif isinstance(store, Transitions) and store.n > 1:
         yield Refusal(f"{name} learns what follows a single step, but store.n is {store.n}: set store.n=1")
     elif store.path > 1 and world is not None and world.refine:
         yield Refusal(
@@ -167,7 +173,7 @@ def refinement(world: DynamicsNetwork, batch: TrainBatch) -> Float[Tensor, " K"]
     )
 
 
-def foreseen(world: DynamicsNetwork, batch: TrainBatch) -> Metrics:
+def foreseen(world: AbstractWorldNetwork, batch: TrainBatch) -> Metrics:
     """What the world says of real steps that it has not seen; from then on they count in its units."""
     if (new := fresh_steps(batch)) is None:
         return {}
@@ -182,7 +188,9 @@ def foreseen(world: DynamicsNetwork, batch: TrainBatch) -> Metrics:
     if float(world.targets.count):
         with torch.no_grad():
             one = world.follow(seen_KO, action_KA[:, None])
-            nll_MKS = world.surprise(one, next_KO[:, None], reward_K[:, None], steps.ended_NS)
+            if isinstance(world, DynamicsNetwork):
+                nll_MKS = world.surprise(one, next_KO[:, None], reward_K[:, None], steps.ended_NS)
+                told["world/nll"] = float(nll_MKS.mean())
             error_KO = (one.next_MNSO[:, :, 0].mean(0) - next_KO) / world.spread_T[:-1]
             length_R = lengths(seen_KO, next_KO, steps.ended_NS[:, 0])
             rows = [x.split(length_R) for x in (action_KA, reward_K)]
@@ -190,8 +198,7 @@ def foreseen(world: DynamicsNetwork, batch: TrainBatch) -> Metrics:
             first_RO = torch.stack([x[0] for x in seen_KO.split(length_R)])
             there_RS = (torch.arange(max(length_R)) < torch.tensor(length_R)[:, None]).to(reward_RS.device)
             imagined_MR = (world.follow(first_RO, action_RSA).reward_MNS * there_RS).sum(-1)
-        told = {
-            "world/nll": float(nll_MKS.mean()),
+        told |= {
             "world/error": float(error_KO.square().mean().sqrt()),
             "world/gap": float((imagined_MR - reward_RS.sum(-1)).mean()),
             "world/gap_steps": sum(length_R) / len(length_R),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gimbal.policies.dynamics import Dynamics
 from gimbal.policies.planned import Planned
 from gimbal.recipes.papers.control.pets import pets
 from gimbal.runtime.run import UpdateRun
@@ -13,5 +14,5 @@ def pde_refiner() -> UpdateRun:
     Not shown here: equations of fluids, for which it was published.
     """
     base = pets()
-    assert isinstance(base.policy, Planned)
+    assert isinstance(base.policy, Planned) and isinstance(base.policy.world, Dynamics)
     return replace(base, policy=replace(base.policy, world=replace(base.policy.world, refine=(0.01, 0.001))))
