@@ -227,13 +227,8 @@ KORR = {
     "size of a correction": "size",
     "seconds of CPU": "cpu",
 }
-DECODERS = {
-    "opened": "figure",
-    "tries at a door": "at a door",
-    "at the rarer of them": "rarer",
-    "steps": "steps",
-    "seconds of CPU": "cpu",
-}
+DECODERS = {"opened": "figure", "tries at a door": "at a door", "at the rarer of them": "rarer", "steps": "steps"}
+DECODERS |= {"seconds of CPU": "cpu"}
 LIMBS = {
     "return": "return",
     "as it samples": "sampled",
