@@ -30,3 +30,4 @@ def test_agreement_of_ranks():
     assert worlds_page.spearman([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
     assert worlds_page.spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
     assert worlds_page.spearman([1, 2, 3, 4], [1, 2, 4, 3]) == pytest.approx(0.8)
+    assert worlds_page.spearman([1, 2, 2, 4], [1, 2, 3, 4]) == pytest.approx(0.9486833)  # ranks 1, 2.5, 2.5 and 4

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import logsigmoid
 
 from gimbal.objectives.surrogates.direct_preference import DirectPreference
-from gimbal.ops import SequenceSum
+from gimbal.ops import SequenceSum, TokenMean
 from gimbal.records import TrainBatch
 
 
@@ -132,3 +132,20 @@ def test_the_tilted_reference_is_recovered_from_bradley_terry_labels():
 def test_refusals(wrong):
     with pytest.raises(ValueError, match="beta above 0"):
         DirectPreference(**wrong)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_accuracy_is_a_share_of_pairs_whatever_the_lengths_of_rows(seed):
+    logprob_NS, b = batch(returns=(0.0, 2.0, 1.0, 1.0, 3.0, 3.0, 5.0), groups=(3, 3, 3, 3, 4, 4, 9), seed=seed)
+    s_N = ((logprob_NS - b.reference_NS) * b.mask_NS).sum(-1)
+    pairs = [(1, 0), (2, 0), (3, 0), (1, 2), (1, 3)]
+    accuracy_NS = DirectPreference()(logprob_NS, b).metrics["pair/accuracy"]
+    found = (TokenMean()(b.mask_NS) * accuracy_NS).sum()
+    close(found.double(), torch.tensor([float(s_N[i] > s_N[j]) for i, j in pairs]).double().mean())
+
+
+def test_pairs_on_which_the_policy_agrees_with_the_reference_up_to_rounding_are_ties():
+    logprob_NS, b = batch()
+    b = dataclasses.replace(b, reference_NS=logprob_NS * (1 + 1e-7))
+    accuracy_NS = DirectPreference()(logprob_NS, b).metrics["pair/accuracy"]
+    assert (TokenMean()(b.mask_NS) * accuracy_NS).sum() == pytest.approx(0.5)

@@ -66,7 +66,6 @@ def test_the_error_of_a_loss_is_what_rows_differ_by_beside_their_length():
     total = sum(lengths)
     assert error_of([1.5 * n / total for n in lengths], lengths) == pytest.approx(0, abs=1e-9)
     assert error_of([0.1] * 7, [1] * 7) is None
-    parts = [
-        value / 8 for value in (1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0)
-    ]  # of rows of one length: s / sqrt(n), by n - 2
-    assert error_of(parts, [4] * 8) == pytest.approx((8 * 0.25 / 6 / 8) ** 0.5)
+    parts = [value / 8 for value in (1.0, 2.0) * 4]  # rows of one length: s / sqrt(n), with s^2 by n - 1
+    assert error_of(parts, [4] * 8) == pytest.approx((8 * 0.25 / 7 / 8) ** 0.5)
+    assert error_of(parts, [4] * 7 + [120]) is None, "the long one alone fixes the line, and its own noise is unknown"

@@ -200,17 +200,22 @@ def held_out_loss(
 
 
 def error_of(parts: Sequence[float], lengths: Sequence[int]) -> float | None:
-    """The standard error of sum(parts), each the part of some rows in a loss: sqrt(n / (n - 2) sum r^2), with r what is left of a part
-    beside a straight line in the rows' length. A mean over tokens has more of long rows, and the same rows are asked each time.
+    """The standard error of sum(parts), each the part of some rows in a loss, by the jackknife: sqrt((n - 1) / n sum (r / (1 - h))^2),
+    with r what is left of a part beside a straight line in the rows' length and h its leverage, so r / (1 - h) is what is left beside
+    the line of the others. A mean over tokens has more of long rows, and the same rows are asked each time.
 
     - a loss that is the same at every token: 0.
-    - fewer than ``FEWEST`` parts: None, since so few do not show their spread.
+    - fewer than ``FEWEST`` parts, or one whose length alone fixes the line: None, since their spread is not known.
     """
     if len(parts) < FEWEST:
         return None
-    line = np.stack([np.ones(len(parts)), np.asarray(lengths, float)], 1)
-    left = np.asarray(parts) - line @ np.linalg.lstsq(line, np.asarray(parts), rcond=None)[0]
-    return math.sqrt(len(parts) / (len(parts) - 2) * float(left @ left))
+    line_PX = np.stack([np.ones(len(parts)), np.asarray(lengths, float)], 1)
+    hat_PP = line_PX @ np.linalg.pinv(line_PX)
+    free_P = 1 - hat_PP.diagonal()
+    if free_P.min() < 1e-6:
+        return None
+    left_P = (np.asarray(parts) - hat_PP @ np.asarray(parts)) / free_P
+    return math.sqrt((len(parts) - 1) / len(parts) * float(left_P @ left_P))
 
 
 def canary(run: AbstractRun, engine: AbstractEngine, tasks: AbstractTasks) -> list[Rollout]:

@@ -50,9 +50,9 @@ class DirectPreference(AbstractObjective):
             )
 
     def survey(self, batch: TrainBatch) -> Mapping[str, Tensor]:
-        there_N = batch.mask_NS.any(-1)
-        scale = there_N.sum() / self._preferred(batch).sum().clamp(min=1)
-        return {"pair_scale": scale.float().expand(len(there_N))}
+        there_N, pairs = batch.mask_NS.any(-1), self._preferred(batch).sum().clamp(min=1)
+        facts = {"pair_scale": there_N.sum() / pairs, "pair_share": batch.mask_NS.sum() / pairs}
+        return {name: value.float().expand(len(there_N)) for name, value in facts.items()}
 
     def __call__(self, logprob_NS: Float[Tensor, "N S"], batch: TrainBatch) -> Terms:
         batch = self.surveyed(logprob_NS, batch, "pair_scale")
@@ -63,11 +63,14 @@ class DirectPreference(AbstractObjective):
         loss_NN = -(1 - self.smoothing) * logsigmoid(u_NN) - self.smoothing * logsigmoid(-u_NN)
         row_N = _over_rows(loss_NN.where(better_NN, 0)) / 2 * batch.column("pair_scale", self)
         spread_NS = batch.mask_NS / batch.mask_NS.sum(-1, keepdim=True).clamp(min=1)
-        # A tie counts half: before the first step all pairs are ties, and 0 would look like a policy that is always wrong.
-        right_NN = (u_NN > 0).float() + 0.5 * (u_NN == 0)
-        right_N = _over_rows(right_NN.where(better_NN, 0)) / _over_rows(better_NN.float()).clamp(min=1)
+        # A share of pairs, though metrics are means over decisions. A tie counts half: before the first step all pairs are ties, and 0
+        # would look like a policy that is always wrong. Two passes over the same row differ in the last digits.
+        noise_N = 1e-6 * self.beta * precise_NS.abs().where(batch.mask_NS, 0).sum(-1)
+        tied_NN = u_NN.abs() <= noise_N[:, None] + noise_N
+        right_NN = torch.where(tied_NN, 0.5, (u_NN > 0).float())
+        right_N = _over_rows(right_NN.where(better_NN, 0)) / 2 * batch.column("pair_share", self)
         metrics = {
-            "pair/accuracy": right_N[:, None] * batch.mask_NS,
+            "pair/accuracy": right_N[:, None] * spread_NS,
             "pair/implied": implied_N.detach()[:, None] * batch.mask_NS,
         }
         return Terms(row_N[:, None] * spread_NS, metrics)
