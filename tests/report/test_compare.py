@@ -241,6 +241,18 @@ def test_who_draws_an_exam_makes_no_other_exam(tmp_path):
     assert len(api.compare([tmp_path / "a-s*", tmp_path / "b-s*"]).arms) == 2
 
 
+def test_the_note_on_evaluations_goes_by_the_engine_that_evaluated(tmp_path):
+    def noted(name, own, beside, **fields):
+        arm(tmp_path, f"{name}-a", [0.1], [0.9], engine=own, **fields)
+        arm(tmp_path, f"{name}-b", [0.1], [0.9], engine=beside, **fields)
+        found = str(api.compare([tmp_path / f"{name}-a-s*", tmp_path / f"{name}-b-s*"]))
+        return "sampled their evaluations differently" in found
+
+    one, other = {"class": "Episodes", "slots": 4, "segment": 0}, {"class": "Episodes", "slots": 8, "segment": 0}
+    assert not noted("speed", one, other), "slots say how fast, not what"
+    assert noted("segments", one, {**other, "segment": 16})
+
+
 @pytest.mark.parametrize(
     ("second", "sentence"),
     [

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
+from gimbal.config.own import some
 from gimbal.report import statistics
 from gimbal.report.arms import Arm, EndedRun, differing
 from gimbal.report.comparison import ALPHA, ArmResult, Clock, Comparison, Estimate, PairResult
@@ -331,8 +332,11 @@ def _notes(found: Sequence[Arm]) -> list[str]:
     if len({tuple(counts) for counts in steps.values()}) > 1:
         notes.append("steps differ: " + ", ".join(f"{name} {counts[-1]}" for name, counts in steps.items()))
     own = [key for key in differing(found) if key.startswith(("sampling.", "engine.", "held_out.engine"))]
+    own = [key for key in own if key.rpartition(".")[2] not in ("slots", "apart", "deadline")]  # how fast, not what
+    if any(key.startswith("held_out.engine") for key in own):  # what trains is another
+        own = [key for key in own if not key.startswith("engine.")]
     if own and "held_out" not in found[0].all_runs[0].settings:
-        notes.append(f"the groups sampled their evaluations differently ({', '.join(own[:3])})")
+        notes.append(f"the groups sampled their evaluations differently ({some(own)})")
     fallen = [run.directory for arm in found for run in arm.all_runs if Record(run.directory).fallen]
     if fallen:
         notes.append(
