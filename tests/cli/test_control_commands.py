@@ -501,3 +501,17 @@ def test_names_of_other_libraries_lead_into_the_update(desk, capsys, recipe, at)
     for part in path.split("."):
         held = held[part]
     assert held == 0.5 and f"lr=0.5 is read as {path}=0.5" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("left", ["{", "[1]", ""])
+def test_a_damaged_configuration_of_the_newest_checkpoint_is_passed_over(desk, single_thread, capsys, left):
+    words = ["train", "sac", "tasks.environment=envs.py:Line", "held_out=none", *OFF_POLICY]
+    assert cli.main([*words, "--name", "whole"]) == 0, capsys.readouterr().err
+    shutil.copytree("runs/whole", "runs/broken")
+    newest = max(Path("runs/broken/checkpoints").glob("step_*"))
+    (newest / "model" / "config.json").write_text(left)
+    capsys.readouterr()
+    assert cli.main(["train", "--resume", "broken", "steps=4"]) == 0, capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "step_000002 is used instead" in said.out + said.err

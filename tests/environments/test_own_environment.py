@@ -106,6 +106,33 @@ def test_a_success_that_is_no_truth_value_is_refused(said):
         live.step(np.zeros(1, np.float32))
 
 
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        ((np.zeros(1), 0.0, "no", False, {}), r"step returned terminated='no'; it must be True or False"),
+        (
+            (np.zeros(1), 0.0, False, np.array([True, False]), {}),
+            r"step returned truncated=.*; it must be True or False",
+        ),
+        (("hello", 0.0, False, False, {}), "step returned the observation 'hello', which is no array of numbers"),
+    ],
+)
+def test_an_end_that_is_no_truth_value_and_an_observation_of_words_are_refused(answer, sentence):
+    class Wordy(gymnasium.Env):
+        observation_space, action_space = gymnasium.spaces.Box(-1, 1, (1,)), gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            return answer
+
+    live = Environment("Wordy-v0", of=Wordy())
+    live.reset(Task(id="0", source="Wordy-v0", seed=0), 0)
+    with pytest.raises(ValueError, match=sentence):
+        live.step(np.zeros(1, np.float32))
+
+
 def test_an_observation_that_lacks_a_part_is_refused_by_its_name():
     class Partial(gymnasium.Env):
         observation_space = gymnasium.spaces.Dict({name: gymnasium.spaces.Box(-1, 1, (1,)) for name in ("near", "far")})

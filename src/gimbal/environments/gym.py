@@ -118,9 +118,19 @@ class AbstractPlayed(AbstractEnvironment):
                 f"{self.source}.step returned {count}; it must return (observation, reward, terminated, truncated, info)"
             )
         seen, reward, terminated, truncated, info = answer
-        ends = {"terminated": bool(terminated), "truncated": bool(truncated)}
+        ends = {
+            "terminated": self._truth(terminated, "returned terminated"),
+            "truncated": self._truth(truncated, "returned truncated"),
+        }
         info = info if isinstance(info, Mapping) else {}
         return seen, info, {"reward": self._earned(reward), "success": self._reached(info), **ends}
+
+    def _truth(self, said: Any, how: str, where: str = "") -> bool:
+        if said is False or said is True:
+            return said
+        if not isinstance(said, np.bool_ | int | float | np.number) or said not in (0, 1):
+            raise ValueError(f"{self.source}.step {how}={said!r:.60}{where}; it must be True or False")
+        return bool(said)
 
     def _earned(self, reward: Any) -> float:
         """The reward as a number of usual size: learned from, any other would spoil every weight."""
@@ -134,11 +144,7 @@ class AbstractPlayed(AbstractEnvironment):
     def _reached(self, info: Mapping[str, Any]) -> bool | None:
         """Whether the goal is reached, where ``info`` says so."""
         said = info.get(SUCCESS)
-        if said is None:
-            return None
-        if not isinstance(said, bool | np.bool_ | int | float | np.number) or said not in (0, 1):
-            raise ValueError(f"{self.source}.step says {SUCCESS}={said!r:.60} in its info; it must be True or False")
-        return bool(said)
+        return None if said is None else self._truth(said, f"says {SUCCESS}", " in its info")
 
     def fork(self: P) -> P:
         """By a copy of all its state, which environments in plain Python have; one with a simulator outside of it does not."""
@@ -319,7 +325,13 @@ class Environment(AbstractActed):
             raise ValueError(
                 f"{self.source}.{call} returned an observation without {error}, which its observation_space has"
             ) from error
-        shown = np.array(flat, np.float32)
+        try:
+            shown = np.array(flat, np.float32)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{self.source}.{call} returned the observation {seen!r:.60}, which is no array of numbers; its observation_space is "
+                f"{self._env.observation_space}"
+            ) from error
         if shown.shape != (self.observations,) or (self._shape is not None and np.shape(seen) != self._shape):
             raise ValueError(
                 f"{self.source}.{call} returned an observation of shape {list(np.shape(seen))}; its observation_space is "

@@ -13,6 +13,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -268,7 +269,7 @@ class Cells(AbstractTable):
                 )
             begins.extend((start, self._at))
             numbers.append(line + 1)
-        if twice := [name for name in self.names if self.names.count(name) > 1]:
+        if twice := [name for name, count in Counter(self.names).items() if count > 1]:
             raise ValueError(f"{path}: the first row names the column {twice[0]!r} twice; rename one of them")
         self._begins, self._numbers = _placed(begins, numbers)
 

@@ -136,12 +136,13 @@ def savable(*parts: AbstractObserver) -> None:
                 raise wrong(one, "state_dict", state, f"a dict of {wanted} ({type(error).__name__}: {why})") from error
 
 
-def newest_whole(directory: Path, note: Callable[[str], None], part: str = "") -> Path | None:
-    """The newest checkpoint whose files are intact (checking only names that begin with ``part``); None without any.
+def newest_whole(directory: Path, note: Callable[[str], None], part: str = "", most: int | None = None) -> Path | None:
+    """The newest checkpoint whose files are intact (checking only names that begin with ``part``, and of files above ``most`` bytes
+    only that they are there); None without any.
 
     ``note`` receives why newer ones are skipped. Raises CheckpointError if there are some and all are damaged.
     """
-    return _first(directory, note, lambda path: spoilt(path, part))
+    return _first(directory, note, lambda path: spoilt(path, part, most), most)
 
 
 def resumable(directory: Path, note: Callable[[str], None], most: int | None = None) -> Path | None:

@@ -155,8 +155,11 @@ def alone(run: AbstractRun, name: str) -> AbstractRun:
 def checked(run: AbstractRun, resumed: Path | None) -> AbstractRun:
     """The run to check. A run ``resumed`` in this directory is checked with its checkpoint's policy: the model that it began with,
     perhaps another run's, need not be there any more. Not a policy gradient, whose reference that model may be."""
-    newest = None if resumed is None else checkpoint.newest(resumed)
-    return at(run, newest / "model") if newest is not None and isinstance(run, UpdateRun) else run
+    if resumed is None or not isinstance(run, UpdateRun):
+        return run
+    # What is wrong with newer ones is told when all of their files are read; here configurations are, no weights.
+    whole = checkpoint.newest_whole(resumed, lambda sentence: None, "model", most=1_000_000)
+    return run if whole is None else at(run, whole / "model")
 
 
 def check_files(run: AbstractRun) -> None:
