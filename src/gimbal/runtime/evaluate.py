@@ -188,6 +188,7 @@ def held_out_loss(
         batch, _ = update.prepare(models, pack(kept).to(models.device))
         batch, _ = update.survey(models, batch)
         # In parts, since the spread over them is the noise of their sum.
+        assert batch.decisions is not None, "packed from rollouts"
         rows, width = models.policy.extent(batch.decisions)
         tokens = min(update.optimization.microbatch_tokens, math.ceil(rows * width / BLOCKS))
         whole = update.whole_groups()
