@@ -11,7 +11,6 @@ from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import Transitions
 from gimbal.engines.offline import Offline
 from gimbal.engines.playback import Playback
-from gimbal.environments.agents import agents_in
 from gimbal.environments.base import AbstractTasks
 from gimbal.environments.dataset import Dataset, Rows
 from gimbal.environments.gym import Gymnasium
@@ -32,7 +31,11 @@ def statement(run: AbstractRun) -> str:
     if not run.steps:
         return f"0 steps: nothing is trained{', only evaluated' * (run.held_out is not None)}; seed {run.seed}."
     unit = run.policy.family.unit.replace("_", " ").removesuffix("s")
-    agents = agents_in(run.tasks.source) if isinstance(run.tasks, Gymnasium) else 1
+    agents = 1
+    if isinstance(run.tasks, Gymnasium):
+        from gimbal.environments.agents import agents_in  # late: gymnasium is an extra
+
+        agents = agents_in(run.tasks.source)
     return (
         f"{counted(run.steps, 'step')}, each of {_drawn(run, unit, agents)} and {_moves(run, unit, agents)}; trained on {_made(run)}"
         f"{_chosen(run)}; seed {run.seed}." + (f" {run.faults.sentence()}." if run.faults is not None else "")
