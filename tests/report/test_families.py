@@ -33,7 +33,7 @@ def test_a_control_run_has_returns_and_steps(recipe, tmp_path, capsys, single_th
     said = capsys.readouterr().out
     assert "return " in said and "env steps/s " in said
     assert "tok/s" not in said and "pass" not in said and "reward " not in said
-    assert ("mismatch " in said) == ("|p - p'|" in said) == (recipe is cartpole)
+    assert ("mismatch " in said) == ("of sampler and trainer" in said) == (recipe is cartpole)
     assert not [sign.name for sign in diagnosis_of(Record(tmp_path / "run")).signs]
 
 
