@@ -47,7 +47,7 @@ FORWARD = "learns from samples, and needs no log-probabilities of steps"
 TELLS_ERRORS = "says how far off its values of single decisions are"
 TELLS_WORTH = "brings its critic to the policy that acts"
 TELLS_RISK = "says how likely an action is to break a limit"
-FOLLOWS = "trains a world on what it foresees of several steps on end"
+FOLLOWS = "trains a world on what it foresees of several consecutive steps"
 ENCODES = "teaches the code that a policy acts on"
 LARGE = "is a model of the size that people pretrain"
 

@@ -73,6 +73,8 @@ class Broken(Line):
             "seen": (seen * np.nan, reward, ended, cut, info),
             "shape": (np.append(seen, 0), reward, ended, cut, info),
             "old": (seen, reward, ended, info),
+            "end": (seen, reward, "no", cut, info),
+            "words": ("hello", reward, ended, cut, info),
         }.get(self.fault, (seen, reward, ended, cut, info))
 
 
@@ -127,7 +129,7 @@ class BrokenChoices(Broken):
     action_space = spaces.Discrete(2)
 
 
-for fault in ("reward", "infinite", "nothing", "seen", "shape", "old", "raises", "reset", "start"):
+for fault in ("reward", "infinite", "nothing", "seen", "shape", "old", "end", "words", "raises", "reset", "start"):
     for kind in (Broken, BrokenChoices):
         name = f"{kind.__name__}-{fault}"
         globals()[name.replace("-", "_")] = type(name, (kind,), {"fault": fault})
@@ -313,6 +315,8 @@ SAID = {  # by what is wrong with an environment: how a run that it ends says so
     "seen": "step returned an observation with nan; all its numbers must be finite",
     "shape": "step returned an observation of shape [3]; its observation_space is Box(-10.0, 10.0, (2,), float32)",
     "old": "step returned 4 values; it must return (observation, reward, terminated, truncated, info)",
+    "end": "step returned terminated='no'; it must be True or False",
+    "words": "step returned the observation 'hello', which is no array of numbers",
     "raises": "raised RuntimeError: out of paint (envs.py, line ",
     "reset": "reset returned a ndarray of shape [2]; it must return (observation, info)",
     "start": "reset returned an observation with nan; all its numbers must be finite",

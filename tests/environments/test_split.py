@@ -53,7 +53,7 @@ def test_few_questions_that_repeat_lose_no_rows():
     train, held = parted(rows([0] * 90 + [*range(1, 11)]), 0.1)  # one that is asked by most rows is not held out
     assert (len(train), len(held)) == (90, 10)
     with pytest.raises(
-        ValueError, match="leaves none to train on, as all ask the same: hold out a file of other tasks"
+        ValueError, match="leaves none to train on; all ask the same, so hold out a file of other tasks"
     ):
         len(parted(rows([0] * 8), 0.1)[0])
 

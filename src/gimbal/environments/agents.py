@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -214,7 +215,10 @@ def acted_in(source: str) -> AbstractActed:
 
 def agents_in(source: str) -> int:
     """How many agents have rows of their own in the environment of this name. What gymnasium registers has one, and is not opened."""
-    return 1 if split(source)[0] in gymnasium.registry else max(1, acted_in(source).agents)
+    if split(source)[0] in gymnasium.registry:
+        return 1
+    with closing(acted_in(source)) as world:
+        return max(1, world.agents)
 
 
 def together(source: str, env: Any) -> AllAgents:

@@ -71,15 +71,13 @@ class Split(AbstractTasks):
             self._asked[order], return_index=True, return_inverse=True, return_counts=True
         )
         if count >= size or len(first_Q) == 1:
-            why = (
-                "; lower it"
-                if count >= size
-                else ", as all ask the same: hold out a file of other tasks, held_out=FILE"
-            )
-            raise ValueError(f"held_out={self.held_out:g} of {size:,} tasks leaves none to train on{why}")
+            way = "lower it" if count >= size else "all ask the same, so hold out a file of other tasks, held_out=FILE"
+            raise ValueError(f"held_out={self.held_out:g} of {size:,} tasks leaves none to train on; {way}")
         held_Q = np.zeros(len(first_Q), bool)
         drawn = first_Q.argsort()
         for question in drawn:
+            if not count:
+                break
             if size_Q[question] <= count:
                 held_Q[question], count = True, count - size_Q[question]
         if not held_Q.any():

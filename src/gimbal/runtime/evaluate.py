@@ -211,11 +211,11 @@ def error_of(parts: Sequence[float], lengths: Sequence[int]) -> float | None:
     if len(parts) < FEWEST:
         return None
     line_PX = np.stack([np.ones(len(parts)), np.asarray(lengths, float)], 1)
-    hat_PP = line_PX @ np.linalg.pinv(line_PX)
-    free_P = 1 - hat_PP.diagonal()
+    fit_XP = np.linalg.pinv(line_PX)
+    free_P = 1 - (line_PX * fit_XP.T).sum(1)
     if free_P.min() < 1e-6:
         return None
-    left_P = (np.asarray(parts) - hat_PP @ np.asarray(parts)) / free_P
+    left_P = (np.asarray(parts) - line_PX @ (fit_XP @ np.asarray(parts))) / free_P
     return math.sqrt((len(parts) - 1) / len(parts) * float(left_P @ left_P))
 
 

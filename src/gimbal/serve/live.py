@@ -37,9 +37,8 @@ class UnderWay(AbstractEnvironment):
         self.close()
         self.box = board().open()
         asked = task.columns.get("messages", task.prompt)  # of a chat row the messages: its text is empty
-        own = {
-            name: value for name, value in task.columns.items() if name != VISIT
-        }  # the curriculum's, from its second epoch on
+        # The curriculum adds VISIT from its second epoch on.
+        own = {name: value for name, value in task.columns.items() if name != VISIT}
         given = {**own, "id": task.id, "prompt": asked, "answer": task.answer}
         streams = f"{seed}/{task.id}/{self.spec.sample}"
         host_of(self.spec.program).start(self.box, f"{board().url}/{self.box.name}/v1", given, streams)

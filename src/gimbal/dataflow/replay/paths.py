@@ -1,4 +1,4 @@
-"""Steps on end from recorded ones, for worlds that learn on their own rollouts."""
+"""Consecutive recorded steps, for worlds that learn on their own rollouts."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ def unread_path(path: int, learns: Any) -> str:
     if path == 1 or FOLLOWS in learns.effects():
         return ""
     return (
-        f"store.path is {path}, steps on end for a world that learns on its own rollouts, and {type(learns).__name__} learns no world "
-        "from them: set store.path=1"
+        f"store.path is {path}, consecutive steps for a world that learns on its own rollouts, and {type(learns).__name__} learns no "
+        "world from them: set store.path=1"
     )
 
 
 def paths(
     rows: TrainBatch, goes_on_P: Bool[Tensor, " P"], place_K: Int[Tensor, " K"], length: int, places: int
 ) -> Float[Tensor, "K 1 p F"]:
-    """The fact ``PATH``: so many steps on end from each of these places, the place behind the last of ``places`` being the first."""
+    """The fact ``PATH``: ``length`` consecutive steps from each of these places. Behind the last of all ``places`` comes the first, as
+    in a buffer that is full."""
     steps, reward_P = rows.decisions, rows.column("reward_NS", rows)[:, 0]
     assert isinstance(steps, Steps)
     path, place = [], place_K

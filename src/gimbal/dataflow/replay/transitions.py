@@ -31,7 +31,8 @@ HALF = 0.5  # of a minibatch: symmetric sampling
 MOVE = "replay/move"  # fact [N]: the number, over the whole run, of the move of the weights that a row is drawn for
 FRESH = -1  # in its place: the row has just come in, and is not drawn for any
 AHEAD = "replay/ahead"  # fact [N, S, n]: the rewards of the n steps that begin with this one, nan behind the last that is known
-PATH = "replay/path"  # fact [N, S, p, A + O + 2]: action, what was observed next, reward and end of p steps on end; nan behind the last
+# Fact [N, S, p, A + O + 2]: action, what was observed next, reward and end of p consecutive steps; nan behind the last.
+PATH = "replay/path"
 PLACE = "replay/place"  # fact [N]: where a row lies, for a preference that goes by errors
 IMPORTANCE = "replay/importance"  # fact [N, S]: what it counts in a loss of values, for the same
 LEAST = 1024  # rows that there is room for at first

@@ -34,7 +34,7 @@ class ModelLearning(AbstractOnDecisions):
 
     A world that refines (``world.refine``) adds w 1/2 |e - named|^2 of one random step of each row and each member's own e.
 
-    On own rollouts (``store.path`` = p above 1): the mean of the same over p recorded steps on end, of which each member sees the
+    On own rollouts (``store.path`` = p above 1): the mean of the same over p consecutive recorded steps, of which each member sees the
     first o and then what it said itself, o_m + mean_m, with the recorded actions and the gradient through all of its steps. Its target
     is the change that leads back to the record, so it is paid for where it ends up, not for single steps from where it never is. Where
     the environment is noisy its deviations then hold the noise of the whole path. This is the plain form of training on own rollouts;
