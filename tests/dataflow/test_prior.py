@@ -7,7 +7,7 @@ import torch
 
 from gimbal import recipes
 from gimbal.config import Text
-from gimbal.dataflow.replay.recorded import recorded, rows_of
+from gimbal.dataflow.replay.recorded import recorded
 from gimbal.dataflow.replay.transitions import AHEAD, FRESH, MOVE, Transitions
 from gimbal.environments.minari import Minari
 from gimbal.environments.recording import Recording
@@ -21,7 +21,7 @@ SPEC = Transitions(capacity=500, minibatch=8, learning_starts=0, update_to_data=
 
 def came(count=100):
     """What no recorded episode holds: rewards of 7."""
-    rows = rows_of(Recording(source="", episodes=DATA.recording.episodes[:10])).select(torch.arange(count))
+    rows = recorded(Recording(source="", episodes=DATA.recording.episodes[:10]))[0].select(torch.arange(count))
     return replace(rows, reward_NS=torch.full((count, 1), 7.0))
 
 
@@ -43,7 +43,7 @@ def test_each_minibatch_has_its_share_of_the_data(share, recorded_rows):
 
 
 def test_a_share_by_size_is_as_if_the_data_lay_in_the_buffer():
-    size = len(rows_of(DATA.recording).reward_NS)
+    size = len(recorded(DATA.recording)[0].reward_NS)
     store = replace(SPEC, share=None, update_to_data=1 / 20).start(0)
     store.join([], 0, lambda group: group)
     own = expected = 0.0

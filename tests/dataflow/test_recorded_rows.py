@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gimbal.dataflow.replay.recorded import rows_of
+from gimbal.dataflow.replay.recorded import recorded
 from gimbal.dataflow.replay.recordings import Recordings
 from gimbal.dataflow.replay.transitions import FRESH, MOVE
 from gimbal.engines.base import Request
@@ -25,13 +25,13 @@ def drawn(store, version):
     asked = Request(group=0, task=task, sample=0, sampling=StepSampling(max_length=5), seed=0)
     episode = Episode.of(played(asked, version))
     store.join([Group(index=0, task=task, episodes=(episode,))], version, lambda group: group)
-    return store.take(rows_of(Recording(source="", episodes=DATA.recording.episodes[:1])))
+    return store.take(recorded(Recording(source="", episodes=DATA.recording.episodes[:1]))[0])
 
 
 def test_a_step_is_so_many_moves_of_rows_of_the_data():
     store = Recordings(moves=3, minibatch=5).start(0)
     first, second = drawn(store, 0), drawn(store, 1)
-    rows = rows_of(DATA.recording)
+    rows = recorded(DATA.recording)[0]
     size = rows.shape[0]
     assert first.shape[0] == 15 + size and second.shape[0] == 15
     assert first.facts[MOVE].tolist() == [0] * 5 + [1] * 5 + [2] * 5 + [FRESH] * size
@@ -52,7 +52,7 @@ def test_all_rows_are_as_likely():
     store = Recordings(moves=50, minibatch=1000).start(0)
     batch = drawn(store, 0)
     ended = float(batch.decisions.terminated_N[:50_000].float().mean())
-    assert ended == pytest.approx(float(rows_of(DATA.recording).decisions.terminated_N.float().mean()), abs=0.003)
+    assert ended == pytest.approx(float(recorded(DATA.recording)[0].decisions.terminated_N.float().mean()), abs=0.003)
 
 
 def test_it_goes_on_where_it_was_saved():
@@ -78,7 +78,7 @@ def test_statistics_see_every_observation_of_the_data_once(tmp_path):
     policy = replace(run.policy, hidden=(8,), **sizes)
     store = Recordings(moves=2, minibatch=8)
     run = replace(run, tasks=DATA, store=store, policy=policy, update=update, held_out=None, steps=4)
-    seen = rows_of(DATA.recording).decisions.observation_NSO[:, 0]
+    seen = recorded(DATA.recording)[0].decisions.observation_NSO[:, 0]
     trainer = Trainer(run)
     for _ in range(2):
         metrics, groups, _ = trainer.advance()

@@ -15,7 +15,7 @@ h5py = pytest.importorskip("h5py")
 
 from gimbal import recipes
 from gimbal.cli import main
-from gimbal.dataflow.replay.recorded import rows_of
+from gimbal.dataflow.replay.recorded import recorded
 from gimbal.engines.base import Request
 from gimbal.engines.playback import played
 from gimbal.environments import behaviors, point_maze
@@ -65,12 +65,12 @@ def test_costs_are_written_and_read_and_belong_to_the_observations_beside_an_act
     told = replace(FEW, episodes=tuple(replace(e, cost_S=c) for e, c in zip(FEW.episodes, cost_S, strict=True)))
     write(told, tmp_path / "told", "told-v0")
     found = read(tmp_path / "told" / "data")
-    assert found.costs and not FEW.costs and "cost/here" not in rows_of(FEW).facts
-    rows = rows_of(found)
+    assert found.costs and not FEW.costs and "cost/here" not in recorded(FEW)[0].facts
+    rows = recorded(found)[0]
     assert rows.facts["cost/here"][:, 0].tolist() == [0, 1, 2, 3, 0, 0, 1, 2]
     assert rows.facts["cost/after"][:, 0].tolist() == [1, 2, 3, 4, 1, 1, 2, 3]
     half = replace(told, episodes=(told.episodes[0], FEW.episodes[1]))
-    assert not half.costs and not rows_of(half).facts, "costs of some episodes are no constraint of all"
+    assert not half.costs and not recorded(half)[0].facts, "costs of some episodes are no constraint of all"
     with h5py.File(tmp_path / "told" / "data" / DATA, "a") as file:
         del file["episode_0/infos/cost"]
         file["episode_0/infos/cost"] = np.zeros(4)
@@ -101,7 +101,7 @@ def test_minari_itself_reads_what_is_written(there):
 
 def test_only_a_termination_has_nothing_after_it():
     """The last observation is that of the episode itself, and no row reaches into the next one."""
-    rows = rows_of(FEW)
+    rows = recorded(FEW)[0]
     steps = rows.decisions
     assert steps.ended_NS[:, 0].tolist() == [False] * 4 + [True] + [False, False, True]
     at = 0
@@ -289,14 +289,14 @@ def test_data_are_made_alike_twice(name, monkeypatch):
     assert one.source == behaviors.MADE[name][0]
     world = Environment(one.source)
     assert one.interface == world.interface
-    for recorded in one.episodes:  # its seed and actions bring the same episode back
-        seen, _ = world._env.reset(seed=recorded.seed, options=None)
+    for episode in one.episodes:  # its seed and actions bring the same episode back
+        seen, _ = world._env.reset(seed=episode.seed, options=None)
         if quality in ("stitch", "bounds", "plans"):
             continue  # begun at a place of its own, or by two rules
-        for n, action in enumerate(recorded.action_SA):
-            assert np.array_equal(world._shown(seen, "step"), recorded.observation_SO[n])
+        for n, action in enumerate(episode.action_SA):
+            assert np.array_equal(world._shown(seen, "step"), episode.observation_SO[n])
             seen, reward, *_ = world._env.step(action)
-            assert np.float32(reward) == recorded.reward_S[n]
+            assert np.float32(reward) == episode.reward_S[n]
 
 
 def test_qualities_are_in_order():
@@ -308,8 +308,8 @@ def test_qualities_are_in_order():
 def test_no_recorded_way_leads_from_the_start_to_the_goal():
     """Yet all of the way is shown, in parts."""
     data, there = behaviors.stitch(200), set()
-    for recorded in data.episodes:
-        places = (recorded.observation_SO + 1) / 2 * len(point_maze.WALLS)
+    for episode in data.episodes:
+        places = (episode.observation_SO + 1) / 2 * len(point_maze.WALLS)
         cells = [point_maze.cell_of(place) for place in places]
         assert not (point_maze.START in cells and point_maze.GOAL in cells[cells.index(point_maze.START) :])
         assert set(cells) <= point_maze.FREE
